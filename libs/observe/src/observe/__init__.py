@@ -10,7 +10,7 @@ and span ids. Spans go to the OTLP endpoint and to the trace file when these are
 served for Prometheus on the metrics port.
 """
 
-from observe.logs import get_logger
+from observe.logs import configure_logs, get_logger
 from observe.settings import ObserveSettings
 from observe.setup import Observability, setup
 from observe.traces import current_trace_id, extract, inject, tracer
@@ -18,6 +18,7 @@ from observe.traces import current_trace_id, extract, inject, tracer
 __all__ = [
     "Observability",
     "ObserveSettings",
+    "configure_logs",
     "current_trace_id",
     "extract",
     "get_logger",

@@ -11,7 +11,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 QUIET_LIBRARIES = ("aiohttp.access", "asyncio", "nats", "grpc", "httpx")
 
 
-def configure_logs(service: str, instance: str, level: str) -> None:
+def configure_logs(service: str, instance: str, level: str = "info") -> None:
     """Sends every log record of this process to standard error as one JSON object a line."""
 
     def add_process(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -6,7 +6,7 @@ backoff; a stream that is silent for longer than its sign of life counts as brok
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -52,7 +52,7 @@ async def serve(
 
 
 async def follow(
-    name: str, open_stream: Callable[[], grpc.aio.UnaryStreamCall[object, Message]]
+    name: str, open_stream: Callable[[], grpc.aio.UnaryStreamCall[Any, Message]]
 ) -> AsyncIterator[Message]:
     """Yields every message of a watch stream, for ever, across restarts of its server."""
     delays = backoff.delays_s()
@@ -61,10 +61,10 @@ async def follow(
         try:
             while True:
                 message = await asyncio.wait_for(call.read(), SILENCE_LIMIT_S)
-                if message is grpc.aio.EOF:
+                if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # missing in grpc-stubs
                     break
                 delays = backoff.delays_s()
-                yield message
+                yield cast(Message, message)
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             code = error.code().name if isinstance(error, grpc.aio.AioRpcError) else "SILENT"
             log.warning("watch_broken", watch=name, code=code)

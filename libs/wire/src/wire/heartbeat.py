@@ -10,9 +10,9 @@ from collections.abc import Callable
 import nats.errors
 import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
+from millrace.v1 import fleet_pb2
 from nats.aio.client import Client
 
-from millrace.v1 import fleet_pb2
 from wire import nats_connection, subjects
 
 log = structlog.get_logger(__name__)

@@ -11,6 +11,9 @@ REGISTRY_TTL_S = 6.0
 """A process that is silent for this long is gone (three missed beats)."""
 REGISTRY_BEAT_S = 2.0
 
+CORDONS_BUCKET = "cordons"
+"""Instances that get no new request; kept in a file, so it survives every restart."""
+
 
 def registry_key(service: str, instance: str) -> str:
     """The key under which a process keeps its record; instances hold no dots."""

@@ -1,0 +1,11 @@
+"""vLLM's AsyncLLM as a Dynamo backend with a role, for the `prefill` and `decode` services.
+
+serve        the process: settings, logs, Dynamo's worker around the backend
+backend      the backend: start the engine, generate, abort, clean up
+engine_args  vLLM's configuration: KV connectors, KV events, sizes
+requests     Dynamo's request to vLLM's sampling parameters, and the KV handoff
+counters     what the engine did, from vLLM's stats
+control      the WorkerControl gRPC service: status, drain, abort
+membership   heartbeat and liveness: a worker whose engine died must not stay registered
+cpu_fixes    three defects of the stack on CPU, answered until upstream does
+"""

@@ -1,0 +1,222 @@
+"""The Dynamo backend of a worker: one vLLM engine, tokens in and tokens out.
+
+Invariants: an abort reaches the engine as soon as it is safe; a request on a dead engine ends with an
+error that lets the router move it to another worker; the last chunk carries exact token counts.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import observe
+from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration
+from dynamo.common.backend.health_check import build_health_check_payload
+from dynamo.common.backend.publisher import ComponentSnapshot, ZmqSource
+from dynamo.common.utils.engine_response import normalize_finish_reason
+from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
+from opentelemetry.trace import Span
+
+from engine.counters import EngineCounters, stat_logger
+from engine.engine_args import async_engine_args
+from engine.errors import EngineNotStarted, WorkerDraining
+from engine.membership import Membership
+from engine.requests import offered_kv, sampling_params, wants_offer
+from engine.running import RunningRequests
+from engine.settings import EngineSettings, Role
+
+log = observe.get_logger(__name__)
+
+
+class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no types here
+    """One vLLM AsyncLLM behind Dynamo's worker."""
+
+    def __init__(self, settings: EngineSettings, role: Role, membership: Membership) -> None:
+        self.settings = settings
+        self.role: Role = role
+        self.membership = membership
+        self.counters = EngineCounters()
+        self.running = RunningRequests()
+        self.is_draining = False
+        self._llm: Any = None
+        self._snapshots: Any = None
+        self._defaults: Mapping[str, Any] = {}
+        self.kv_events_folder = tempfile.mkdtemp(prefix="millrace-kv-events-")
+        self._kv_events = f"ipc://{self.kv_events_folder}/pub"
+
+    @classmethod
+    async def from_args(cls, argv: list[str] | None = None) -> Any:
+        """Not used: `engine.serve` builds the backend from its settings."""
+        raise EngineNotStarted(f"start a worker with engine.serve, not with arguments {argv}")
+
+    async def start(self, worker_id: int) -> EngineConfig:
+        """Starts vLLM and, once it is up, membership; requests may come as soon as this returns."""
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        # Dynamo's worker has just put its own handlers on the root logger.
+        observe.configure_logs(self.role, self.membership.instance)
+        args = async_engine_args(self.settings, self.role, self._kv_events)
+        self._llm = AsyncLLM.from_engine_args(
+            args, stat_loggers=[stat_logger(self.counters, self._publish_load)]
+        )
+        config = self._llm.vllm_config
+        self._defaults = config.model_config.get_diff_sampling_param() or {}
+        self.counters.kv_blocks_total = config.cache_config.num_gpu_blocks or 0
+        await self.membership.enter(self, worker_id)
+        log.info(
+            "engine_ready",
+            role=self.role,
+            worker_id=worker_id,
+            kv_blocks=self.counters.kv_blocks_total,
+            block_tokens=config.cache_config.block_size,
+        )
+        return EngineConfig(
+            model=str(self.settings.model_dir),
+            served_model_name=self.settings.model_name,
+            llm=LlmRegistration(
+                context_length=config.model_config.max_model_len,
+                kv_cache_block_size=config.cache_config.block_size,
+                total_kv_blocks=self.counters.kv_blocks_total,
+                max_num_seqs=config.scheduler_config.max_num_seqs,
+                max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
+            ),
+        )
+
+    async def generate(
+        self, request: dict[str, Any], context: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yields token chunks; an offered prompt ends with `disaggregated_params` for the decoder."""
+        from vllm.exceptions import VLLMClientError
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if self.is_draining:
+            raise EngineShutdown(
+                "this worker is draining; choose another one"
+            ) from WorkerDraining()
+        if self._llm is None:
+            raise EngineShutdown("the engine of this worker is not up") from EngineNotStarted()
+        span = observe.tracer().start_span(
+            f"{self.role}.generate", context=observe.extract(dict(context.metadata.items()))
+        )
+        try:
+            with self.running.entered(context.id(), pulls_kv=offered_kv(request) is not None):
+                async for chunk in self._chunks(request, context, span):
+                    yield chunk
+        except EngineDeadError as error:
+            self.membership.engine_died(error)
+            raise EngineShutdown(f"the vLLM engine of this worker died: {error}") from error
+        except (ValueError, VLLMClientError) as error:
+            # vLLM's validation errors are no ValueError (vllm/exceptions.py, 0.32).
+            raise InvalidArgument(str(error)) from error
+        finally:
+            span.end()
+
+    async def _chunks(
+        self, request: dict[str, Any], context: Any, span: Span
+    ) -> AsyncIterator[dict[str, Any]]:
+        from vllm.inputs import TokensPrompt
+
+        prompt: list[int] = list(request["token_ids"])
+        params = sampling_params(request, self.role, self._defaults, self.settings.max_model_len)
+        offers, generated, cached = wants_offer(request, self.role), 0, 0
+        running = self.running.get(context.id())
+        assert running is not None
+        priority = -int((request.get("routing") or {}).get("priority") or 0)
+        async for output in self._llm.generate(
+            TokensPrompt(prompt_token_ids=prompt), params, context.id(), priority=priority
+        ):
+            cached = output.num_cached_tokens if output.num_cached_tokens is not None else cached
+            for completion in output.outputs:
+                if completion.token_ids and not running.has_first_token.is_set():
+                    span.add_event("first_token")
+                    running.has_first_token.set()
+                generated += len(completion.token_ids)
+                chunk: dict[str, Any] = {
+                    "token_ids": list(completion.token_ids),
+                    "index": completion.index,
+                }
+                if completion.finish_reason:
+                    chunk["finish_reason"] = normalize_finish_reason(completion.finish_reason)
+                    chunk["completion_usage"] = _usage(len(prompt), generated, cached)
+                if offers and output.kv_transfer_params is not None:
+                    chunk["disaggregated_params"] = {
+                        "kv_transfer_params": output.kv_transfer_params
+                    }
+                yield chunk
+        span.set_attributes(
+            {
+                "millrace.request_id": context.id(),
+                "millrace.instance": self.membership.instance,
+                "gen_ai.usage.input_tokens": len(prompt),
+                "gen_ai.usage.output_tokens": generated,
+                "millrace.cached_tokens": cached,
+                "millrace.pulls_kv": offered_kv(request) is not None,
+                "millrace.offers_kv": offers,
+            }
+        )
+
+    async def abort(self, context: Any) -> None:
+        """Dynamo calls this when the client is gone or the router cancelled."""
+        await self.abort_request(context.id())
+
+    async def abort_request(self, request_id: str) -> bool:
+        """Stops a request as soon as it is safe; False when it is not running here."""
+        running = self.running.get(request_id)
+        if running is None or self._llm is None:
+            return False
+        await running.wait_until_abortable()
+        await self._llm.abort(request_id)
+        log.info("request_aborted", request_id=request_id)
+        return True
+
+    def is_engine_dead(self) -> bool:
+        """True when vLLM's EngineCore is gone although this process lives."""
+        return self._llm is not None and bool(self._llm.errored)
+
+    async def is_quiescent(self) -> bool:
+        """Polled by Dynamo on prefill while it drains: no request is running."""
+        return len(self.running) == 0
+
+    async def cleanup(self) -> None:
+        """Leaves the registry first, so that nobody is sent here any more, then stops vLLM."""
+        await self.membership.leave()
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            llm.shutdown()
+
+    async def kv_event_sources(self) -> list[Any]:
+        """vLLM publishes its KV events itself; Dynamo forwards them to the router over NATS."""
+        return [ZmqSource(endpoint=self._kv_events, dp_rank=0)]
+
+    def component_metrics_dp_ranks(self) -> list[int]:
+        """One data-parallel rank a worker."""
+        return [0]
+
+    def attach_snapshot_publisher(self, publisher: Any) -> None:
+        """Keeps Dynamo's publisher of load snapshots, which the router's choice reads."""
+        self._snapshots = publisher
+
+    async def health_check_payload(self) -> Any:
+        """What Dynamo's canary sends through `generate` when it is enabled."""
+        return build_health_check_payload(bos_token_id=1)
+
+    def _publish_load(self) -> None:
+        if self._snapshots is None or not self.counters.kv_blocks_total:
+            return
+        self._snapshots.publish(
+            0,
+            ComponentSnapshot(
+                kv_used_blocks=self.counters.kv_blocks_used,
+                kv_total_blocks=self.counters.kv_blocks_total,
+                gpu_cache_usage=self.counters.kv_blocks_used / self.counters.kv_blocks_total,
+                dp_rank=0,
+            ),
+        )
+
+
+def _usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }

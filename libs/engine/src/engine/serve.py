@@ -1,0 +1,68 @@
+"""The process of a worker: settings, logs, and Dynamo's worker around the vLLM backend.
+
+Dynamo's worker (dynamo.common.backend.run) owns the loop, the signals, discovery and the drain.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import observe
+from wire.ids import new_instance
+
+from engine.settings import EngineSettings, Role
+
+COMPONENTS: dict[Role, str] = {"prefill": "prefill", "decode": "backend"}
+"""Dynamo's component names of the two roles; the router addresses workers by them."""
+
+
+def serve(role: Role) -> None:
+    """Runs a worker until SIGTERM. Its settings come from the environment (`ENGINE_*`)."""
+    # Before vLLM is imported: its own log handler would print beside ours.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    # The model folder is on every machine; its metadata need not be served to peers.
+    os.environ.setdefault("DYN_SELF_HOST_METADATA", "0")
+    from dynamo.common.backend.run import run
+
+    from engine.backend import VllmBackend
+
+    settings = EngineSettings()  # type: ignore[call-arg]  # filled from the environment
+    instance = new_instance(role)
+    backends: list[VllmBackend] = []
+
+    async def build(_: list[str] | None = None) -> tuple[VllmBackend, Any]:
+        backend, config = await _build(settings, role, instance)
+        backends.append(backend)
+        return backend, config
+
+    try:
+        run(VllmBackend, engine_factory=build)
+    finally:
+        for backend in backends:
+            shutil.rmtree(Path(backend.kv_events_folder), ignore_errors=True)
+
+
+async def _build(settings: EngineSettings, role: Role, instance: str) -> tuple[Any, Any]:
+    from dynamo.common.backend import WorkerConfig
+    from dynamo.common.constants import DisaggregationMode
+
+    from engine.backend import VllmBackend
+    from engine.membership import Membership
+
+    observability = observe.setup(role, instance=instance, settings=observe.ObserveSettings())
+    membership = Membership(settings, role, instance, observability.metrics_url)
+    await membership.announce()
+    modes = {"prefill": DisaggregationMode.PREFILL, "decode": DisaggregationMode.DECODE}
+    config = WorkerConfig(
+        namespace=settings.dynamo_namespace,
+        component=COMPONENTS[role],
+        endpoint="generate",
+        model_name=str(settings.model_dir),
+        served_model_name=settings.model_name,
+        discovery_backend=settings.discovery_backend,
+        request_plane=settings.request_plane,
+        event_plane=settings.event_plane,
+        disaggregation_mode=modes[role],
+    )
+    return VllmBackend(settings, role, membership), config

@@ -1,0 +1,1 @@
+"""The OpenAI wire inside a cluster: rendering, KV-aware choice, prefill then decode, text out."""

@@ -1,0 +1,51 @@
+"""What can go wrong with a request in the router; `edge/error_replies.py` translates each once."""
+
+
+class RouterError(Exception):
+    """Base of the router's errors; the message is written for the API user."""
+
+
+class InvalidRequest(RouterError):
+    """The request itself cannot be served; `param` names the field at fault."""
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class ContextTooLong(InvalidRequest):
+    """The prompt leaves no room for an answer in the model's context."""
+
+    def __init__(self, prompt_tokens: int, context_tokens: int, param: str) -> None:
+        super().__init__(
+            f"This model's context holds {context_tokens} tokens, prompt and answer together, but"
+            f" the prompt alone has {prompt_tokens} tokens. Shorten the {param}.",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
+class ModelNotServed(RouterError):
+    """This router serves another model."""
+
+
+class NoWorkers(RouterError):
+    """No worker that could answer came back in time."""
+
+
+class WorkerFailed(RouterError):
+    """A worker was lost or refused; another one may do. Never reaches the edge while tries are left."""
+
+    def __init__(self, message: str, worker_id: int, *, is_gone: bool) -> None:
+        super().__init__(message)
+        self.worker_id = worker_id
+        self.is_gone = is_gone
+
+
+class DeadlineExceeded(RouterError):
+    """The time that the caller gave is over."""
+
+
+class RequestCancelled(RouterError):
+    """The caller cancelled; what was computed until then is still reported."""
