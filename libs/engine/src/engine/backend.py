@@ -1,14 +1,13 @@
 """The Dynamo backend of a worker: one vLLM engine, tokens in and tokens out.
 
-Invariants: an abort reaches the engine as soon as it is safe; a request on a dead engine ends with an
-error that lets the router move it to another worker; the last chunk carries exact token counts.
+Invariants: an abort reaches the engine as soon as it is safe; a request on a dead engine ends with
+an error that lets the router move it to another worker; the last chunk carries exact token counts.
 """
 
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import observe
 from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration
 from dynamo.common.backend.health_check import build_health_check_payload
 from dynamo.common.backend.publisher import ComponentSnapshot, ZmqSource
@@ -16,6 +15,7 @@ from dynamo.common.utils.engine_response import normalize_finish_reason
 from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
 from opentelemetry.trace import Span
 
+import observe
 from engine.counters import EngineCounters, stat_logger
 from engine.engine_args import async_engine_args
 from engine.errors import EngineNotStarted, WorkerDraining
@@ -84,7 +84,7 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
     async def generate(
         self, request: dict[str, Any], context: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yields token chunks; an offered prompt ends with `disaggregated_params` for the decoder."""
+        """Yields token chunks; an offered prompt ends with `disaggregated_params`."""
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import grpc
+
 import observe
 from millrace.v1 import worker_pb2, worker_pb2_grpc
 

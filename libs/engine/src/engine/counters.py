@@ -1,7 +1,7 @@
 """What the engine did since it started, taken from vLLM's stats after every step.
 
-vLLM's own Prometheus metrics are served beside these; here stand the few figures that status calls and
-tests ask for, under names that do not change with vLLM's.
+vLLM's own Prometheus metrics are served beside these; here stand the few figures that status calls
+and tests ask for, under names that do not change with vLLM's.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class EngineCounters:
     kvtier_failures: int = 0
 
     def record(self, scheduler_stats: Any | None, iteration_stats: Any | None) -> None:
-        """Adds one step's vLLM SchedulerStats and IterationStats (vllm/v1/metrics/stats.py, 0.32)."""
+        """Adds one step's SchedulerStats and IterationStats (vllm/v1/metrics/stats.py, 0.32)."""
         if iteration_stats is not None:
             self.prompt_tokens += iteration_stats.prompt_token_stats.total
             self.cached_tokens += iteration_stats.prompt_token_stats.cached_tokens
@@ -84,7 +84,7 @@ class EngineCounters:
 
 
 def _by_connector(stats: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    """MultiConnector nests one dict per connector; a single NIXL connector reports its own fields."""
+    """MultiConnector nests a dict per connector; a single NIXL connector does not."""
     if "bytes_transferred" in stats:
         return {"Nixl": stats}
     return {name: value for name, value in stats.items() if isinstance(value, Mapping)}

@@ -1,9 +1,10 @@
 """Three defects of vLLM 0.32 and NIXL 1.5 on CPU hosts, answered in one place.
 
-Installed as a `vllm.general_plugins` entry point: vLLM loads those in the parent, in EngineCore and in
-every worker process before its kernels are registered, and each fix is safe to install twice. Each one
-names the upstream line it answers and has a check, `is_needed`, that looks at the installed version: a
-test runs all of them and fails when upstream no longer needs a fix, so that it is deleted.
+Installed as a `vllm.general_plugins` entry point: vLLM loads those in the parent, in EngineCore and
+in every worker process before its kernels are registered, and each fix is safe to install twice.
+Each one names the upstream line it answers and has a check, `is_needed`, that looks at the
+installed version: a test runs all of them and fails when upstream no longer needs a fix, so that it
+is deleted.
 """
 
 import importlib.util
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 NIXL_PROGRESS_DELAY_US = 1000
-"""Idle CPU of a NIXL agent falls from 20-57% of a core to about 1%, and reads get faster (9.4 against
-16.9 ms for 20 MB on two cores). On GPU hosts with cores to spare 0 may be better."""
+"""Idle CPU of a NIXL agent falls from 20-57% of a core to about 1%, and reads get faster (9.4
+against 16.9 ms for 20 MB on two cores). On GPU hosts with cores to spare 0 may be better."""
 SHM_WAIT_S = 0.0002
 """With sched_yield a decode's first token took 9-32 s on two busy cores, with this sleep 0.14 s."""
 
@@ -107,7 +108,7 @@ def _expand_kernel(
     replace_to: float,
     MAX_NUM_TOKENS: int | None = None,  # noqa: N803, ARG001  # the kernel's own signature
 ) -> None:
-    """output[i] = the value of the request that owns token i; cu_num_tokens holds cumulative counts.
+    """output[i] = the value of the request that owns token i, by cumulative cu_num_tokens.
 
     output and input_val have one dtype (float32, int32 or int64); a value equal to replace_from
     becomes replace_to.

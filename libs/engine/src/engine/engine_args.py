@@ -1,7 +1,7 @@
 """vLLM's configuration of a worker: sizes, KV events for the router, and both KV connectors.
 
-NIXL moves a request's blocks from prefill to decode; Mooncake's store keeps blocks for later requests.
-vLLM's MultiConnector asks them in order and loads a prompt from the first that has it.
+NIXL moves a request's blocks from prefill to decode; Mooncake's store keeps blocks for later
+requests. vLLM's MultiConnector asks them in order and loads a prompt from the first that has it.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def kv_transfer_config(settings: EngineSettings, role: Role) -> dict[str, Any]:
 
 
 def async_engine_args(settings: EngineSettings, role: Role, kv_events_endpoint: str) -> Any:
-    """vLLM's AsyncEngineArgs; KV events are published on `kv_events_endpoint` for the router's index."""
+    """vLLM's AsyncEngineArgs; KV events for the router go out on `kv_events_endpoint`."""
     from vllm.config import KVEventsConfig, KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 

@@ -1,23 +1,23 @@
 """A worker's place in the cluster: its record, its control port, and its liveness.
 
-Invariant: a worker whose EngineCore is dead leaves at once. vLLM's parent process survives the death of
-its EngineCore and would stay registered and be given requests; so it exits, and its supervisor starts
-it again.
+Invariant: a worker whose EngineCore is dead leaves at once. vLLM's parent process survives the
+death of its EngineCore and would stay registered and be given requests; so it exits, and its
+supervisor starts it again.
 """
 
 import asyncio
 import os
 from typing import TYPE_CHECKING
 
-import observe
 from grpc.aio import Server
-from millrace.v1 import fleet_pb2, worker_pb2_grpc
 from nats.aio.client import Client
-from wire import grpc_edge, nats_connection
-from wire.heartbeat import Heartbeat, new_record
 
+import observe
 from engine.control import WorkerControl
 from engine.settings import EngineSettings, Role
+from millrace.v1 import fleet_pb2, worker_pb2_grpc
+from wire import grpc_edge, nats_connection
+from wire.heartbeat import Heartbeat, new_record
 
 if TYPE_CHECKING:
     from engine.backend import VllmBackend

@@ -1,8 +1,8 @@
 """Dynamo's request as vLLM needs it: sampling parameters and the KV handoff.
 
-The handoff is trusted input made by our own router and workers. A client's `kv_transfer_params` never
-gets here: one wrong block list kills vLLM's EngineCore (vllm/distributed/kv_transfer/.../nixl/
-base_worker.py, assertion on the remote block count).
+The handoff is trusted input made by our own router and workers. A client's `kv_transfer_params`
+never gets here: one wrong block list kills vLLM's EngineCore
+(vllm/distributed/kv_transfer/.../nixl/ base_worker.py, assertion on the remote block count).
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ OFFER_KV: Mapping[str, Any] = {
 
 HANDOFF_KEY = "kv_handoff"
 HANDOFF_OFFER = "offer"
-"""`extra_args[HANDOFF_KEY] == HANDOFF_OFFER` in a request to prefill: compute the prompt, offer its KV.
-Without it a prefill worker answers the whole request, which is what the router falls back to when no
-decode worker is left."""
+"""`extra_args[HANDOFF_KEY] == HANDOFF_OFFER` in a request to prefill: compute the prompt, offer its
+KV. Without it a prefill worker answers the whole request, which is what the router falls back to
+when no decode worker is left."""
 
 SAMPLING_FIELDS = (
     "temperature",

@@ -1,8 +1,9 @@
 """The requests that are in the engine now: their number, and when one may be aborted.
 
-Invariant: a request that pulls KV is not aborted before its first token. vLLM's scheduler asserts that a
-pending receive still has its request (vllm/v1/core/sched/scheduler.py, _update_from_kv_xfer_finished):
-under MultiConnector an abort in the middle of a pull can take the whole EngineCore down.
+Invariant: a request that pulls KV is not aborted before its first token. vLLM's scheduler asserts
+that a pending receive still has its request (vllm/v1/core/sched/scheduler.py,
+_update_from_kv_xfer_finished): under MultiConnector an abort in the middle of a pull can take the
+whole EngineCore down.
 """
 
 import asyncio

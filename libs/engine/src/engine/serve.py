@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import observe
-from wire.ids import new_instance
-
 from engine.settings import EngineSettings, Role
+from wire.ids import new_instance
 
 COMPONENTS: dict[Role, str] = {"prefill": "prefill", "decode": "backend"}
 """Dynamo's component names of the two roles; the router addresses workers by them."""

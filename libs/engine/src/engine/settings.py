@@ -1,4 +1,4 @@
-"""Settings of a prefill or decode worker. Dynamo's own (`DYN_*`) and vLLM's (`VLLM_*`) stand beside."""
+"""Settings of a prefill or decode worker, beside Dynamo's (`DYN_*`) and vLLM's (`VLLM_*`)."""
 
 from pathlib import Path
 from typing import Literal
@@ -20,18 +20,19 @@ class EngineSettings(BaseSettings):
     max_model_len: int = 8192
     """Prompt plus answer, in tokens."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """float32 on CPUs: bfloat16 kernels differ between AVX-512 and AMX machines by more than the margin
-    between a small model's first two candidates, so the same prompt would get different answers."""
+    """float32 on CPUs: bfloat16 kernels differ between AVX-512 and AMX machines by more than the
+    margin between a small model's first two candidates, so the same prompt would get different
+    answers."""
     block_tokens: int = 32
-    """KV block size. vLLM's CPU default of 128 would leave most short prompts without a whole block,
-    and so without any prefix hit; AMX attention needs a multiple of 32."""
+    """KV block size. vLLM's CPU default of 128 would leave most short prompts without a whole
+    block, and so without any prefix hit; AMX attention needs a multiple of 32."""
     max_batched_tokens: int = 1024
-    """Tokens of one step: what a cancelled prefill can still waste, and what a short request waits."""
+    """Tokens of one step: what a cancelled prefill can still waste."""
     max_running: int = 32
     """Requests in one batch."""
     kv_lease_s: int = 120
-    """How long prefill holds offered blocks without a sign from decode. vLLM's default of 30 s ran out
-    under load before decode had read."""
+    """How long prefill holds offered blocks without a sign from decode. vLLM's default of 30 s ran
+    out under load before decode had read."""
     control_port: int = 0
     mooncake_config: Path | None = Field(default=None, validation_alias="MOONCAKE_CONFIG_PATH")
     """Client configuration written by kvtier; None runs without the second tier."""

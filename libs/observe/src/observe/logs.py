@@ -52,7 +52,7 @@ def configure_logs(service: str, instance: str, level: str = "info") -> None:
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """A structlog logger: `log.info("lease_lost", lease_id=...)`; events are named in snake case."""
+    """A structlog logger: `log.info("lease_lost", lease_id=...)`, events in snake case."""
     return cast(FilteringBoundLogger, structlog.stdlib.get_logger(name))
 
 

@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class ObserveSettings(BaseSettings):
-    """Environment `OBSERVE_*`. The OTLP exporter itself also reads OpenTelemetry's own `OTEL_*` names."""
+    """Environment `OBSERVE_*`; the OTLP exporter also reads OpenTelemetry's own `OTEL_*`."""
 
     model_config = SettingsConfigDict(env_prefix="OBSERVE_", frozen=True)
 
@@ -18,4 +18,4 @@ class ObserveSettings(BaseSettings):
     otlp_endpoint: str | None = None
     """gRPC endpoint of an OpenTelemetry collector, for example http://collector:4317."""
     trace_dir: Path | None = None
-    """Folder for local use: each process appends its spans as JSON lines to <instance>.jsonl there."""
+    """For local use: each process appends its spans as JSON lines to <instance>.jsonl there."""

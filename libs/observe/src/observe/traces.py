@@ -48,7 +48,7 @@ def inject(carrier: MutableMapping[str, str]) -> None:
 
 
 def extract(carrier: Mapping[str, str]) -> Context:
-    """The remote parent named by `traceparent` in headers or metadata, for `start_as_current_span`."""
+    """The remote parent named by `traceparent` in headers or metadata."""
     return propagate.extract(carrier)
 
 

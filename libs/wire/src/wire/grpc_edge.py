@@ -1,4 +1,4 @@
-"""gRPC as every service uses it: servers with keepalive and health-friendly shutdown, followed streams.
+"""gRPC as every service uses it: servers, channels, and followed streams.
 
 A follower (`follow`) keeps the last thing it heard while the server is away and connects again with
 backoff; a stream that is silent for longer than its sign of life counts as broken.
@@ -43,7 +43,8 @@ async def serve(
     host: str, port: int, add: Callable[[grpc.aio.Server], None]
 ) -> tuple[grpc.aio.Server, str]:
     """Starts a server on host:port (0 takes a free port) and returns it with its `host:port`."""
-    # Without this two processes could share a port silently, and half of the calls go to a stranger.
+    # Without this two processes could share a port silently, and half of the calls go to a
+    # stranger.
     server = grpc.aio.server(options=[*OPTIONS, ("grpc.so_reuseport", 0)])
     add(server)
     bound = server.add_insecure_port(f"{host}:{port}")

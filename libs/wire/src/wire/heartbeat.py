@@ -1,18 +1,20 @@
 """Keeps this process's record in the registry: a put every two seconds, a delete on a clean exit.
 
-The bucket's TTL is the lease. Nothing here may raise into the service: without NATS the process goes
-on serving and its lease ends, which is exactly what watchers must see.
+The bucket's TTL is the lease. Nothing here may raise into the service: without NATS the process
+goes on serving and its lease ends, which is exactly what watchers must see.
 """
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 
 import nats.errors
 import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
-from millrace.v1 import fleet_pb2
 from nats.aio.client import Client
 
+from millrace.v1 import fleet_pb2
 from wire import nats_connection, subjects
 
 log = structlog.get_logger(__name__)
@@ -31,11 +33,13 @@ def new_record(service: str, instance: str, cluster: str, version: str) -> fleet
         version=version,
         state=fleet_pb2.SERVICE_STATE_STARTING,
         started_at=started_at,
+        pid=os.getpid(),
+        host=socket.gethostname(),
     )
 
 
 class Heartbeat:
-    """Beats for one process. `describe` is asked at every beat, so state changes travel by themselves."""
+    """Beats for one process; `describe` is asked at every beat."""
 
     def __init__(self, nc: Client, describe: Callable[[], fleet_pb2.ServiceRecord]) -> None:
         self._nc = nc

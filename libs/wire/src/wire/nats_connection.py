@@ -1,4 +1,4 @@
-"""The one way a service connects to NATS: it waits for the server at start and reconnects for ever."""
+"""The one way a service connects to NATS: it waits at start and reconnects for ever."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ RECONNECT_WAIT_S = 0.2
 
 
 async def connect(url: str, name: str) -> Client:
-    """A connection that survives the server: retried at start, reconnected without limit afterwards."""
+    """A connection that survives the server: retried at start, reconnected without limit."""
     for delay_s in backoff.delays_s():
         try:
             return await nats.connect(
@@ -28,7 +28,8 @@ async def connect(url: str, name: str) -> Client:
                 connect_timeout=CONNECT_TIMEOUT_S,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RECONNECT_WAIT_S,
-                # What is published while disconnected must fail at once, so that the caller keeps it.
+                # What is published while disconnected must fail at once, so that the caller keeps
+                # it.
                 pending_size=0,
                 error_cb=_log_error,
                 disconnected_cb=_log_disconnected,
@@ -45,8 +46,8 @@ async def connect(url: str, name: str) -> Client:
 async def registry_bucket(js: JetStreamContext) -> KeyValue:
     """The membership bucket, made when it is missing: its TTL is the lease of every record.
 
-    In memory on purpose: after a restart of the server every process beats again within two seconds,
-    while stale records from disk would bring dead processes back for one TTL.
+    In memory on purpose: after a restart of the server every process beats again within two
+    seconds, while stale records from disk would bring dead processes back for one TTL.
     """
     try:
         return await js.key_value(subjects.REGISTRY_BUCKET)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import structlog
 from google.protobuf.message import DecodeError
-from millrace.v1 import fleet_pb2
 from nats.aio.client import Client
 
+from millrace.v1 import fleet_pb2
 from wire import bucket_watch, nats_connection
 
 log = structlog.get_logger(__name__)

@@ -4,21 +4,21 @@ import asyncio
 import os
 import signal
 
-import observe
 import uvicorn
 import uvloop
 from dynamo.runtime import DistributedRuntime
-from millrace.v1 import fleet_pb2
 from nats.aio.client import Client
-from wire import nats_connection, registry
-from wire.heartbeat import Heartbeat, new_record
-from wire.ids import new_instance
 
+import observe
+from millrace.v1 import fleet_pb2
 from router.edge.app import build_app
 from router.render import Renderer
 from router.service import RouterService
 from router.settings import RouterSettings
 from router.workers import Workers
+from wire import nats_connection, registry
+from wire.heartbeat import Heartbeat, new_record
+from wire.ids import new_instance
 
 log = observe.get_logger(__name__)
 

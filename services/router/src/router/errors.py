@@ -35,7 +35,7 @@ class NoWorkers(RouterError):
 
 
 class WorkerFailed(RouterError):
-    """A worker was lost or refused; another one may do. Never reaches the edge while tries are left."""
+    """A worker was lost or refused; another one may do."""
 
     def __init__(self, message: str, worker_id: int, *, is_gone: bool) -> None:
         super().__init__(message)

@@ -1,21 +1,22 @@
 """One request over the cluster: choose, prefill, decode, and carry on when a worker is lost.
 
-Invariants: the tokens that come out are one unbroken greedy-equal sequence whatever happens on the way
-(after a loss the prompt plus the tokens so far are computed again elsewhere); each KV offer is used at
-most once; usage is counted from the original request, so nothing is counted twice.
+Invariants: the tokens that come out are one unbroken greedy-equal sequence whatever happens on the
+way (after a loss the prompt plus the tokens so far are computed again elsewhere); each KV offer is
+used at most once; usage is counted from the original request, so nothing is counted twice.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-import observe
 from dynamo._core import Context
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
+import observe
 from router.domain import FinishReason, Generation, Path, Tokens, Usage
 from router.errors import DeadlineExceeded, NoWorkers, RequestCancelled, WorkerFailed
 from router.metrics import ATTEMPTS, MIGRATIONS
@@ -97,25 +98,31 @@ class Run:
             # The worker was lost between its last token and the word that it was the last.
             yield Tokens((), "length")
             return
-        kind, worker_id, offer = await self._place(remaining)
-        self.path.decode_worker = worker_id
-        if kind == "decode":
-            self._sessions.remember(self.generation.session_id, worker_id)
-        request = worker_request(remaining, self._settings.model_name)
-        if offer is not None:
-            request["prefill_result"] = {"disaggregated_params": {"kv_transfer_params": offer}}
-        is_first = self._attempt == 1
-        async for chunk in self._stream(kind, worker_id, request, "decode"):
-            if is_first and offer is None and (cached := cached_tokens(chunk)) is not None:
-                self.usage.cached_tokens = cached
-            finish = FINISH_REASONS.get(chunk.get("finish_reason") or "")
-            token_ids = tuple(chunk.get("token_ids") or ())
-            if token_ids or finish is not None:
-                yield Tokens(token_ids, finish)
+        with ExitStack() as occupied:
+            kind, worker_id, offer = await self._place(remaining, occupied)
+            self.path.decode_worker = worker_id
+            if kind == "decode":
+                self._sessions.remember(self.generation.session_id, worker_id)
+            request = worker_request(remaining, self._settings.model_name)
+            if offer is not None:
+                request["prefill_result"] = {"disaggregated_params": {"kv_transfer_params": offer}}
+            is_first = self._attempt == 1
+            async for chunk in self._stream(kind, worker_id, request, "decode"):
+                if is_first and offer is None and (cached := cached_tokens(chunk)) is not None:
+                    self.usage.cached_tokens = cached
+                finish = FINISH_REASONS.get(chunk.get("finish_reason") or "")
+                token_ids = tuple(chunk.get("token_ids") or ())
+                if token_ids or finish is not None:
+                    yield Tokens(token_ids, finish)
 
-    async def _place(self, generation: Generation) -> tuple[Kind, int, dict[str, Any] | None]:
-        """Where the answer is generated, and the offered KV of its prompt if prefill computed it."""
-        decode = await self._choose_decode(generation)
+    async def _place(
+        self, generation: Generation, occupied: ExitStack
+    ) -> tuple[Kind, int, dict[str, Any] | None]:
+        """Where the answer is generated, and the offered KV of its prompt if prefill computed it.
+
+        The decode worker counts as occupied from the moment of the choice, until `occupied` closes.
+        """
+        decode = await self._choose_decode(generation, occupied)
         if decode is None:
             # Without any decode worker a prefill worker answers the whole request.
             self.path.is_prefill_local = True
@@ -131,7 +138,9 @@ class Run:
             return "decode", worker_id, None
         return "decode", worker_id, await self._prefill(generation)
 
-    async def _choose_decode(self, generation: Generation) -> tuple[int, int] | None:
+    async def _choose_decode(
+        self, generation: Generation, occupied: ExitStack
+    ) -> tuple[int, int] | None:
         """The decode worker and its cached blocks; None when only prefill workers are left."""
         give_up = min(self._settings.no_worker_wait_s, generation.deadline.left_s())
         until = time.monotonic() + give_up
@@ -139,6 +148,7 @@ class Run:
             candidates = await self._workers.decode_candidates(generation.prompt)
             chosen = pick_decode(candidates, self._sessions.worker_of(generation.session_id))
             if chosen is not None:
+                occupied.enter_context(self._workers.occupied(chosen.worker_id))
                 return chosen.worker_id, chosen.overlap_blocks
             if self._workers.alive("prefill"):
                 return None
@@ -199,7 +209,7 @@ class Run:
             span.end()
 
     def _remaining(self) -> Generation:
-        """What is still to generate: after a loss the tokens so far have become part of the prompt."""
+        """What is still to generate: after a loss the tokens so far are part of the prompt."""
         done = len(self._emitted)
         return replace(
             self.generation,

@@ -19,8 +19,8 @@ class DecodeCandidate:
 
 
 BUSY_MARGIN = 8
-"""A session leaves its worker when that one has this many more requests than the least busy one: below
-that a moved session loses more (its whole prefix is read again) than it gains."""
+"""A session leaves its worker when that one has this many more requests than the least busy one:
+below that a moved session loses more (its whole prefix is read again) than it gains."""
 
 
 def pick_decode(
@@ -28,8 +28,8 @@ def pick_decode(
 ) -> DecodeCandidate | None:
     """The session's own worker unless it is far busier than others; else the least loaded.
 
-    Among equally loaded ones the longest cached prefix wins, then the lowest id (so that the choice is
-    the same for the same snapshot). None when there is no candidate.
+    Among equally loaded ones the longest cached prefix wins, then the lowest id (so that the choice
+    is the same for the same snapshot). None when there is no candidate.
     """
     if not candidates:
         return None

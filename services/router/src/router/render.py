@@ -1,8 +1,9 @@
 """From messages to prompt tokens: the model's own chat template and tokenizer.
 
-`tokenizers` and Jinja are used directly. The transformers package would add four seconds and 200 MB to
-every start of the router for these few lines around the same two libraries; the environment below is
-set up as transformers does it (transformers/utils/chat_template_utils.py), which a test compares.
+`tokenizers` and Jinja are used directly. The transformers package would add four seconds and 200 MB
+to every start of the router for these few lines around the same two libraries; the environment
+below is set up as transformers does it (transformers/utils/chat_template_utils.py), which a test
+compares.
 """
 
 import json
@@ -62,7 +63,7 @@ class Renderer:
         )
 
     def check_length(self, prompt: tuple[int, ...], param: str) -> tuple[int, ...]:
-        """The prompt itself. Raises ContextTooLong or InvalidRequest for one that cannot be served."""
+        """The prompt itself. Raises ContextTooLong or InvalidRequest."""
         if not prompt:
             raise InvalidRequest(f"The {param} has no tokens. Send some text.", param=param)
         if len(prompt) >= self.context_tokens:

@@ -21,8 +21,8 @@ class RouterSettings(BaseSettings):
     block_tokens: int = 32
     """KV block size of the workers, the unit of prefix hits."""
     local_prefill_max_tokens: int = 256
-    """A prompt whose uncached rest on the chosen decode worker is this short is prefilled there: moving
-    its KV would take longer than computing it."""
+    """A prompt whose uncached rest on the chosen decode worker is this short is prefilled there:
+    moving its KV would take longer than computing it."""
     session_ttl_s: float = 3600.0
     """How long a session is kept on its decode worker after its last turn."""
     max_attempts: int = 4

@@ -7,11 +7,11 @@ instance stays in discovery for about ten seconds.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import observe
 from dynamo.llm import KvRouter, KvRouterConfig
 from dynamo.llm.exceptions import (
     Cancelled,
@@ -21,6 +21,7 @@ from dynamo.llm.exceptions import (
 )
 from dynamo.runtime import DistributedRuntime
 
+import observe
 from router.errors import InvalidRequest, WorkerFailed
 from router.pick import DecodeCandidate, usable
 
@@ -83,6 +84,17 @@ class Workers:
         suspects = {worker for worker, until in self._suspects.items() if until > now}
         return usable(self._pools[kind].client.instance_ids(), self.draining, suspects)
 
+    @contextmanager
+    def occupied(self, worker_id: int) -> Iterator[None]:
+        """Counts a request on a decode worker; enter it in the same step as the choice."""
+        self._active[worker_id] = self._active.get(worker_id, 0) + 1
+        try:
+            yield
+        finally:
+            self._active[worker_id] -= 1
+            if not self._active[worker_id]:
+                del self._active[worker_id]
+
     def suspect(self, worker_id: int) -> None:
         """Avoids a worker that just failed."""
         self._suspects[worker_id] = time.monotonic() + SUSPECT_S
@@ -92,7 +104,7 @@ class Workers:
         self._suspects.pop(worker_id, None)
 
     async def choose_prefill(self, prompt: tuple[int, ...], request_id: str) -> int | None:
-        """Dynamo's choice by cached prefix and queued prefill work; None when no worker may be used.
+        """Dynamo's choice by cached prefix and queued work; None when no worker may be used.
 
         The request counts as load on the chosen worker until `release_prefill`.
         """
@@ -147,7 +159,6 @@ class Workers:
         Raises WorkerFailed when the worker was lost or refused, InvalidRequest when it found the
         request itself at fault. A cancelled context simply ends the stream.
         """
-        self._active[worker_id] = self._active.get(worker_id, 0) + 1
         try:
             open_stream: Callable[..., Awaitable[AsyncIterator[Any]]] = self._pools[
                 kind
@@ -169,12 +180,9 @@ class Workers:
         except (WorkerFailed, asyncio.CancelledError):
             raise
         except Exception as error:
-            # Dynamo 1.6 raises bare Exception and ValueError for lost connections ("Unavailable: ...").
+            # Dynamo 1.6 raises bare Exception and ValueError for lost connections ("Unavailable:
+            # ...").
             raise WorkerFailed(repr(error), worker_id, is_gone=True) from error
-        finally:
-            self._active[worker_id] -= 1
-            if not self._active[worker_id]:
-                del self._active[worker_id]
 
 
 def _device_blocks(row: dict[str, Any]) -> int:

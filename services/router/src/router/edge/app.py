@@ -8,16 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-import observe
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from opentelemetry import trace
 from pydantic import ValidationError
-from wire import headers
-from wire.deadlines import Deadline
-from wire.ids import new_request_id
 
+import observe
 from router.domain import Generation, TextDelta
 from router.edge import error_replies, wire_responses
 from router.edge.wire_requests import ChatRequest, CommonRequest, CompletionRequest
@@ -27,6 +24,9 @@ from router.generate import Run
 from router.metrics import COMPLETION_TOKENS, PROMPT_TOKENS, REQUESTS, RUNNING, TTFT_S
 from router.service import RouterService
 from router.text import TextStream
+from wire import headers
+from wire.deadlines import Deadline
+from wire.ids import new_request_id
 
 log = observe.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from router.errors import (
     RouterError,
 )
 
-# exception: status, type, code, retryable
+# Each exception with its status, error type, error code, and whether a retry may help.
 REPLIES: dict[type[RouterError], tuple[int, str, str | None, bool]] = {
     InvalidRequest: (400, "invalid_request_error", None, False),
     ModelNotServed: (404, "invalid_request_error", "model_not_found", False),

@@ -27,7 +27,7 @@ UNSUPPORTED = {
     "echo": "echo is not supported",
     "suffix": "suffix is not supported",
 }
-"""Fields that would change the answer; their neutral values (None, false, 0, [], "none", ...) pass."""
+"""Fields that would change the answer; falsy values and those in NEUTRAL pass."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none",),
     "response_format": ({"type": "text"},),
