@@ -1,8 +1,6 @@
 """A real router process in a cluster of scripted workers."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +9,8 @@ import httpx
 import pytest
 
 from launcher import model, ports
-from tests.fixtures.processes import PASSED_ON
-from tests.fixtures.servers import die_with_parent
+from tests.fixtures.processes import ServiceProcess
 from tests.fixtures.wait import until_sync
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass
@@ -25,23 +20,16 @@ class Cluster:
     url: str
     env: dict[str, str]
     script_file: Path
-    workers: dict[str, subprocess.Popen] = field(default_factory=dict)
+    workers: dict[str, ServiceProcess] = field(default_factory=dict)
 
     def script(self, **names):
         self.script_file.write_text(json.dumps(names))
 
     def start(self, name, role):
         module = "tests.services.router.scripted_worker"
-        inherited = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
-        with self.script_file.with_name(f"{name}.log").open("wb") as log:
-            self.workers[name] = subprocess.Popen(
-                [sys.executable, "-m", module, role, self.script_file],
-                cwd=ROOT,
-                env={**inherited, **self.env},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                preexec_fn=die_with_parent,
-            )
+        command = [sys.executable, "-m", module, role, str(self.script_file)]
+        log = self.script_file.with_name(f"{name}.log")
+        self.workers[name] = ServiceProcess(name, command, self.env, log)
 
     def counts(self):
         body = httpx.get(f"{self.url}/healthz").json()
@@ -64,7 +52,6 @@ class Cluster:
     def stop(self):
         for process in self.workers.values():
             process.kill()
-            process.wait()
         self.workers.clear()
 
 

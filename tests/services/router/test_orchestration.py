@@ -137,6 +137,17 @@ async def test_decode_prefills_itself_when_prefill_refuses(make_cluster):
     assert not decode["request"].get("prefill_result")
 
 
+async def test_a_dead_decode_worker_is_left_at_once_for_prefill(make_cluster, tokenizer):
+    cluster = make_cluster()
+    cluster.workers["decode-0"].kill()
+
+    reply = await ask(cluster)
+
+    # Discovery still lists the dead worker; one refused connection is all that it costs.
+    assert reply.json()["choices"][0]["text"] == expected_text(cluster, tokenizer)
+    assert reply.elapsed.total_seconds() < 1
+
+
 async def test_a_request_waits_for_a_worker_that_is_restarting(make_cluster):
     cluster = make_cluster(prefill=0, decode=0)
 

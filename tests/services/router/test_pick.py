@@ -52,15 +52,20 @@ def test_the_longest_cached_prefix_breaks_a_tie():
     assert pick_decode([short, long], session_worker=None) == long
 
 
-def test_draining_workers_are_out_and_suspects_only_while_others_are_left():
-    assert usable([1, 2, 3], draining={1}, suspects={2}) == [3]
-    assert usable([1, 2], draining={1}, suspects={2}) == [2]
-    assert usable([1], draining={1}, suspects=set()) == []
+def test_suspects_are_used_only_while_nobody_else_is_left():
+    assert usable([1, 2, 3], draining={1}, gone=set(), suspects={2}) == [3]
+    assert usable([1, 2], draining={1}, gone=set(), suspects={2}) == [2]
+
+
+def test_draining_and_unreachable_workers_are_never_used():
+    assert usable([1, 2], draining={1}, gone={2}, suspects=set()) == []
 
 
 def test_a_short_uncached_rest_is_prefilled_where_it_is_decoded():
     assert is_prefill_local(1000, overlap_blocks=31, block_tokens=32, local_prefill_max_tokens=8)
-    assert not is_prefill_local(1000, overlap_blocks=30, block_tokens=32, local_prefill_max_tokens=8)
+    assert not is_prefill_local(
+        1000, overlap_blocks=30, block_tokens=32, local_prefill_max_tokens=8
+    )
     assert not is_prefill_local(37, overlap_blocks=0, block_tokens=32, local_prefill_max_tokens=0)
 
 

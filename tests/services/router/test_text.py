@@ -30,7 +30,7 @@ def stream(tokenizer, ids, cuts, stops=()):
 
 @given(st.data())
 def test_every_cut_gives_the_text_itself(tokenizer, data):
-    original = data.draw(st.text(alphabet="aé漢🙂 \n<>&{}\"", max_size=30))
+    original = data.draw(st.text(alphabet='aé漢🙂 \n<>&{}"', max_size=30))
     ids = tokenizer.encode(original, add_special_tokens=False).ids
     if not ids:
         return
@@ -44,7 +44,9 @@ def test_every_cut_gives_the_text_itself(tokenizer, data):
 
 def test_a_character_that_a_limit_cut_in_two_is_shown_and_not_dropped(tokenizer):
     ids = tokenizer.encode("ok 漢𓀀", add_special_tokens=False).ids
-    assert len(ids) > 3, "the last character must be more than one token for this test to mean anything"
+    assert len(ids) > 3, (
+        "the last character must be more than one token for this test to mean anything"
+    )
 
     deltas = stream(tokenizer, ids[:-1], cuts=range(len(ids) - 1))
 

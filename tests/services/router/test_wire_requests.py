@@ -94,7 +94,9 @@ def test_text_parts_are_joined_and_developer_is_system():
 def test_an_image_part_is_refused_by_its_path():
     part = {"type": "image_url", "image_url": {"url": "x"}}
     with pytest.raises(ValidationError) as caught:
-        ChatRequest.model_validate({"model": "m", "messages": [{"role": "user", "content": [part]}]})
+        ChatRequest.model_validate(
+            {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+        )
 
     assert (from_validation(caught.value).param or "").startswith("messages.0.content")
 

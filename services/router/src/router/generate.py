@@ -219,7 +219,7 @@ class Run:
         )
 
     def _note_failure(self, failure: WorkerFailed) -> None:
-        self._workers.suspect(failure.worker_id)
+        self._workers.note_failure(failure)
         if self._emitted:
             self.path.migrations += 1
             MIGRATIONS.inc()

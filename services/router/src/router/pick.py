@@ -45,13 +45,17 @@ def pick_decode(
 
 
 def usable(
-    instances: Collection[int], draining: Collection[int], suspects: Collection[int]
+    instances: Collection[int],
+    draining: Collection[int],
+    gone: Collection[int],
+    suspects: Collection[int],
 ) -> list[int]:
-    """Workers that may get a request: alive, not draining, not just seen failing.
+    """Workers that may get a request: listed, not draining, not just found gone, not suspect.
 
-    When suspicion would leave nobody, it is ignored: a worker that may work beats none.
+    When only suspects are left they are used: a worker that may work beats none. One that could not
+    even be reached does not.
     """
-    alive = [worker for worker in sorted(instances) if worker not in draining]
+    alive = [w for w in sorted(instances) if w not in draining and w not in gone]
     return [worker for worker in alive if worker not in suspects] or alive
 
 

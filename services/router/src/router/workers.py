@@ -30,7 +30,10 @@ log = observe.get_logger(__name__)
 Kind = Literal["prefill", "decode"]
 COMPONENTS: dict[Kind, str] = {"prefill": "prefill", "decode": "backend"}
 SUSPECT_S = 10.0
-"""How long a worker that failed is avoided: discovery needs about that long to drop a dead one."""
+"""How long a worker that refused is avoided while there are others."""
+GONE_S = 3.0
+"""How long a worker that could not be reached gets nothing at all. Discovery needs about ten seconds
+to drop a dead one; until then each further try costs one refused connection every three seconds."""
 INDEX_RETRY_S = 0.2
 
 
@@ -51,6 +54,7 @@ class Workers:
         self.draining: set[int] = set()
         self._pools: dict[Kind, Pool] = {}
         self._suspects: dict[int, float] = {}
+        self._gone: dict[int, float] = {}
         self._active: dict[int, int] = {}
 
     async def open(self, runtime: DistributedRuntime, namespace: str) -> None:
@@ -80,9 +84,12 @@ class Workers:
 
     def alive(self, kind: Kind) -> list[int]:
         """Workers of this kind that may get a request now."""
-        now = time.monotonic()
-        suspects = {worker for worker, until in self._suspects.items() if until > now}
-        return usable(self._pools[kind].client.instance_ids(), self.draining, suspects)
+        return usable(
+            self._pools[kind].client.instance_ids(),
+            self.draining,
+            _unexpired(self._gone),
+            _unexpired(self._suspects),
+        )
 
     @contextmanager
     def occupied(self, worker_id: int) -> Iterator[None]:
@@ -95,13 +102,15 @@ class Workers:
             if not self._active[worker_id]:
                 del self._active[worker_id]
 
-    def suspect(self, worker_id: int) -> None:
+    def note_failure(self, failure: WorkerFailed) -> None:
         """Avoids a worker that just failed."""
-        self._suspects[worker_id] = time.monotonic() + SUSPECT_S
+        until = time.monotonic() + (GONE_S if failure.is_gone else SUSPECT_S)
+        (self._gone if failure.is_gone else self._suspects)[failure.worker_id] = until
 
     def trust(self, worker_id: int) -> None:
         """Ends a suspicion: the worker has answered."""
         self._suspects.pop(worker_id, None)
+        self._gone.pop(worker_id, None)
 
     async def choose_prefill(self, prompt: tuple[int, ...], request_id: str) -> int | None:
         """Dynamo's choice by cached prefix and queued work; None when no worker may be used.
@@ -183,6 +192,14 @@ class Workers:
             # Dynamo 1.6 raises bare Exception and ValueError for lost connections ("Unavailable:
             # ...").
             raise WorkerFailed(repr(error), worker_id, is_gone=True) from error
+
+
+def _unexpired(until: dict[int, float]) -> set[int]:
+    """The workers whose time is not over; the others are forgotten."""
+    now = time.monotonic()
+    for worker in [worker for worker, at in until.items() if at <= now]:
+        del until[worker]
+    return set(until)
 
 
 def _device_blocks(row: dict[str, Any]) -> int:
