@@ -20,6 +20,8 @@ from wire import nats_connection, subjects
 log = structlog.get_logger(__name__)
 
 PUT_TIMEOUT_S = 1.5
+RETRY_S = 0.3
+"""After a beat that NATS did not take: a restarted broker soon knows everyone again."""
 
 
 def new_record(service: str, instance: str, cluster: str, version: str) -> fleet_pb2.ServiceRecord:
@@ -45,6 +47,7 @@ class Heartbeat:
         self._nc = nc
         self._describe = describe
         self._beat_now = asyncio.Event()
+        self._is_heard = True
 
     def beat_now(self) -> None:
         """Sends the next beat at once: call it after a change of state."""
@@ -54,16 +57,17 @@ class Heartbeat:
         """Beats until cancelled, then withdraws the record."""
         try:
             while True:
-                await self._beat()
                 self._beat_now.clear()
+                was_taken = await self._beat()
+                pause_s = subjects.REGISTRY_BEAT_S if was_taken else RETRY_S
                 try:
-                    await asyncio.wait_for(self._beat_now.wait(), subjects.REGISTRY_BEAT_S)
+                    await asyncio.wait_for(self._beat_now.wait(), pause_s)
                 except TimeoutError:
                     continue
         finally:
             await asyncio.shield(self._withdraw())
 
-    async def _beat(self) -> None:
+    async def _beat(self) -> bool:
         record = self._describe()
         try:
             async with asyncio.timeout(PUT_TIMEOUT_S):
@@ -71,7 +75,12 @@ class Heartbeat:
                 key = subjects.registry_key(record.service, record.instance)
                 await bucket.put(key, record.SerializeToString())
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            log.warning("heartbeat_failed", error=repr(error))
+            if self._is_heard:
+                log.warning("heartbeat_failed", error=repr(error))
+            self._is_heard = False
+            return False
+        self._is_heard = True
+        return True
 
     async def _withdraw(self) -> None:
         record = self._describe()

@@ -1,0 +1,1 @@
+"""The gateway between real neighbours: NATS, Postgres, billing, health, and a scripted upstream."""
