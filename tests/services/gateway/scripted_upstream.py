@@ -14,6 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
+from wire import headers
+
 REQUEST_ID = "x-millrace-request-id"
 PROMPT_TOKENS = 12
 CACHED_TOKENS = 4
@@ -44,6 +46,8 @@ class Script:
     crlf: int = 0
     html: int = 0
     """1: a bad status comes with a body that is no OpenAI error."""
+    tells_prompt: int = 0
+    """Counts the prompt in a header, as a Millrace router does."""
     split: int = 0
     """1: writes the stream byte by byte."""
 
@@ -153,7 +157,10 @@ class ScriptedUpstream:
         return web.Response(body=answer, content_type="application/json")
 
     async def _stream(self, request: web.Request, seen: Seen) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        head = {"content-type": "text/event-stream; charset=utf-8"}
+        if seen.script.tells_prompt:
+            head[headers.PROMPT_TOKENS] = str(seen.script.tells_prompt)
+        response = web.StreamResponse(headers=head)
         await response.prepare(request)
         script = seen.script
         for number in range(script.chunks):

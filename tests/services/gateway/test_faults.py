@@ -92,9 +92,12 @@ async def test_a_kill_mid_stream_bills_what_the_client_was_sent(
         async with (
             gateway.client(key) as http,
             http.stream(
-                "POST", "/v1/chat/completions", json=chat("chunks=50 hold_after=9", stream=True)
+                "POST",
+                "/v1/chat/completions",
+                json=chat("chunks=50 hold_after=9 tells_prompt=37", stream=True),
             ) as response,
         ):
+            assert "x-millrace-prompt-tokens" not in response.headers
             request_id = response.headers["x-request-id"]
             async for data in response.aiter_raw():
                 received += data
@@ -106,7 +109,7 @@ async def test_a_kill_mid_stream_bills_what_the_client_was_sent(
         event = await world.the_event(request_id)
 
     assert event.outcome == usage_pb2.REQUEST_OUTCOME_GATEWAY_LOST
-    assert (event.completion_tokens, event.is_exact) == (9, False)
+    assert (event.prompt_tokens, event.completion_tokens, event.is_exact) == (37, 9, False)
 
 
 async def test_kills_under_load_lose_and_double_nothing(

@@ -97,7 +97,7 @@ def stat_logger(counters: EngineCounters, publish: Any) -> Any:
     class CountingLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not typed here
         """Feeds the counters of this process after every engine step."""
 
-        def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+        def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:  # noqa: ARG002
             counters.kv_blocks_total = vllm_config.cache_config.num_gpu_blocks or 0
 
         def log_engine_initialized(self) -> None:

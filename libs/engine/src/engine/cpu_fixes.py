@@ -123,15 +123,15 @@ def _expand_kernel(
 FIXES = (
     CpuFix(
         "nixl_progress_pause",
-        "nixl_cu12/_api.py, nixl_agent.__init__: `agent_config.pthrDelay = 0` makes the UCX progress"
-        " thread poll without a pause (NIXL 1.5)",
+        "nixl_cu12/_api.py, nixl_agent.__init__: `agent_config.pthrDelay = 0` makes the UCX"
+        " progress thread poll without a pause (NIXL 1.5)",
         _nixl_polls_without_pause,
         _pause_nixl_progress_thread,
     ),
     CpuFix(
         "shm_queue_sleep",
-        "vllm/distributed/device_communicators/shm_broadcast.py, SpinCondition.wait: sched_yield() in"
-        " a loop for a second after each message starves the thread on a busy host (vLLM 0.32)",
+        "vllm/distributed/device_communicators/shm_broadcast.py, SpinCondition.wait: sched_yield()"
+        " in a loop for a second after each message starves the thread on a busy host (vLLM 0.32)",
         _shm_queue_spins,
         _sleep_in_shm_queue,
     ),

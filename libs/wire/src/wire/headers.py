@@ -9,3 +9,6 @@ PRIORITY = "x-millrace-priority"
 DEADLINE_MS = "x-millrace-deadline-ms"
 """Milliseconds that were left for the request when it was forwarded."""
 TRACEPARENT = "traceparent"
+PROMPT_TOKENS = "x-millrace-prompt-tokens"
+"""In a router's response to a gateway: known before the first token, so that a prompt is metered
+even when the answer breaks off."""

@@ -59,6 +59,7 @@ class AnswerMeter:
     def __init__(self, strips_usage: bool) -> None:
         self.usage: Usage | None = None
         self.least_completion_tokens = 0
+        self.told_prompt_tokens = 0
         self._strips_usage = strips_usage
         self._partial = b""
 
@@ -87,7 +88,14 @@ class AnswerMeter:
         """The upstream's count, or what is certain without it."""
         if self.usage is not None:
             return self.usage
-        return Usage(completion_tokens=self.least_completion_tokens)
+        return Usage(
+            prompt_tokens=self.told_prompt_tokens, completion_tokens=self.least_completion_tokens
+        )
+
+    def told(self, prompt_tokens: str) -> None:
+        """Takes the router's header that counts the prompt; anything but a number says nothing."""
+        if prompt_tokens.isascii() and prompt_tokens.isdigit():
+            self.told_prompt_tokens = int(prompt_tokens)
 
     def _feed_events(self, block: bytes) -> Passage:
         forward = bytearray()

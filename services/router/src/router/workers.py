@@ -32,8 +32,9 @@ COMPONENTS: dict[Kind, str] = {"prefill": "prefill", "decode": "backend"}
 SUSPECT_S = 10.0
 """How long a worker that refused is avoided while there are others."""
 GONE_S = 3.0
-"""How long a worker that could not be reached gets nothing at all. Discovery needs about ten seconds
-to drop a dead one; until then each further try costs one refused connection every three seconds."""
+"""How long a worker that could not be reached gets nothing at all. Discovery needs about ten
+seconds to drop a dead one; until then each further try costs one refused connection every three
+seconds."""
 INDEX_RETRY_S = 0.2
 
 

@@ -32,6 +32,7 @@ from gateway.edge.state import Gateway
 from gateway.errors import GatewayError, NoCapacity, Stopping, UpstreamBroken, UpstreamSilent
 from gateway.relay import Passage, StreamEnd, is_openai_error
 from gateway.upstreams import Attempts, UpstreamReply
+from wire import headers
 
 log = observe.get_logger(__name__)
 
@@ -117,6 +118,7 @@ class Exchange(Response):
             await self._relay_whole(reply, send)
 
     async def _relay_stream(self, reply: UpstreamReply, send: Send) -> None:
+        self._account.meter.told(reply.response.headers.get(headers.PROMPT_TOKENS, ""))
         async for data in reply.response.content.iter_any():
             passage = self._account.meter.feed(data)
             self._account.note()

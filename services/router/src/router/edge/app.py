@@ -85,7 +85,9 @@ async def _serve(service: RouterService, request: Request, endpoint: Endpoint) -
     if body.stream:
         include_usage = body.stream_options is not None and body.stream_options.include_usage
         return StreamingResponse(
-            answer.events(include_usage), media_type="text/event-stream", headers=SSE_HEADERS
+            answer.events(include_usage),
+            media_type="text/event-stream",
+            headers={**SSE_HEADERS, headers.PROMPT_TOKENS: str(len(generation.prompt))},
         )
     status, content = await answer.body()
     return Response(content, status, media_type="application/json")

@@ -1,0 +1,1 @@
+"""What `./tools/bench NAME` runs: one module a bench, each ends with its report."""
