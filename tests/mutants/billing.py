@@ -6,8 +6,9 @@ risk, and leave a mark first, so that a test can assert that the point was reach
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,12 +18,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from billing import consume, feed, rating
 from billing.directory import ApiKey, Price
-from billing.edge import grpc_api
 from billing.events import Event, Incoming, read_messages
 from billing.keys import NewKey
 from billing.store import changes, database
 from billing.store import directory as directory_store
 from billing.store import ledger as ledger_store
+from wire import grpc_edge
 
 MARK_VARIABLE = "MUTANT_MARK"
 """Names the file that a `kill_*` patch makes before it kills."""
@@ -60,7 +61,7 @@ def no_unique_event() -> None:
 def price_of_today() -> None:
     """Rates by the newest price instead of the one that held when the request was admitted."""
 
-    def price_at(prices: Sequence[Price], _: datetime) -> Price | None:
+    def price_at(prices: Sequence[Price], moment: datetime) -> Price | None:
         return max(prices, key=lambda price: price.effective_from, default=None)
 
     rating.price_at = price_at
@@ -69,10 +70,8 @@ def price_of_today() -> None:
 def float_money() -> None:
     """Multiplies in binary floating point."""
 
-    def amount(quantity: int, usd_per_mtok: rating.Decimal) -> rating.Decimal:
-        return rating.Decimal(round(quantity * float(usd_per_mtok) / 1e6, 15)).quantize(
-            rating.Decimal("1e-15")
-        )
+    def amount(quantity: int, usd_per_mtok: Decimal) -> Decimal:
+        return Decimal(round(quantity * float(usd_per_mtok) / 1e6, 15)).quantize(Decimal("1e-15"))
 
     rating._amount = amount
 
@@ -88,7 +87,7 @@ def unpriced_dropped() -> None:
     """Drops events without a price, as an inner join with the prices would."""
     rate = rating.rate
 
-    def rate_priced(events: Sequence[Event], prices: dict[str, list[Price]]) -> rating.Rated:
+    def rate_priced(events: Sequence[Event], prices: Mapping[str, Sequence[Price]]) -> rating.Rated:
         return rating.Rated(rate(events, prices).lines, [])
 
     rating.rate = rate_priced
@@ -97,7 +96,7 @@ def unpriced_dropped() -> None:
 def dead_letter_dropped() -> None:
     """Throws away what cannot be read."""
 
-    async def keep_nothing(_: AsyncConnection, __: Incoming) -> list[str]:
+    async def keep_nothing(db: AsyncConnection, incoming: Incoming) -> list[str]:
         return []
 
     ledger_store._keep_dead_letters = keep_nothing
@@ -120,19 +119,19 @@ def key_stored_in_clear() -> None:
 
 def deaf_to_notifications() -> None:
     """Finds directory changes only by looking now and then."""
-    changes.ChangeReader.notify = lambda *_: None
+    changes.ChangeReader.notify = lambda *_: None  # type: ignore[method-assign]  # the mutation
     feed.LOOK_EVERY_S = 2.5
 
 
 def no_sign_of_life() -> None:
     """Stays silent while nothing changes."""
-    grpc_api.SIGN_OF_LIFE_S = 60.0
+    grpc_edge.SIGN_OF_LIFE_S = 60.0
 
 
 def kill_after_fetch() -> None:
     """Dies with messages in hand and nothing stored."""
 
-    async def settle(_: AsyncEngine, __: list[Msg]) -> NoReturn:
+    async def settle(engine: AsyncEngine, messages: list[Msg]) -> None:
         _die()
 
     consume.settle = settle
@@ -152,7 +151,7 @@ def kill_before_commit() -> None:
 def kill_after_commit() -> None:
     """Dies with the batch committed and no message acknowledged."""
 
-    async def acknowledge(_: list[Msg]) -> NoReturn:
+    async def acknowledge(messages: list[Msg]) -> None:
         _die()
 
     consume.acknowledge = acknowledge

@@ -38,7 +38,8 @@ async def follow(
             try:
                 while nc.stats["reconnects"] == reconnects:
                     try:
-                        entry = await watcher.updates(RECONNECT_CHECK_S)
+                        # nats-py has no annotations here
+                        entry = await watcher.updates(RECONNECT_CHECK_S)  # type: ignore[no-untyped-call]
                     except nats.errors.TimeoutError:
                         continue
                     yield entry
@@ -51,7 +52,7 @@ async def follow(
 
 async def _stop(watcher: KeyValue.KeyWatcher) -> None:
     try:
-        await watcher.stop()
+        await watcher.stop()  # type: ignore[no-untyped-call]  # not annotated in nats-py
     except (nats.errors.Error, TimeoutError, OSError) as error:
         # The connection that carried it is gone, and the subscription with it.
         log.debug("bucket_watch_not_stopped", error=repr(error))
