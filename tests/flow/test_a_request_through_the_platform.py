@@ -1,4 +1,4 @@
-"""Read this first: one real request from the socket to the ledger, with the unmodified OpenAI SDK."""
+"""Read this first: one real request from socket to ledger, with the unmodified OpenAI SDK."""
 
 import json
 import secrets

@@ -1,7 +1,7 @@
-"""Greedy answers over prefill, NIXL and decode equal an independent implementation's, token by token.
+"""Greedy answers over prefill, NIXL and decode equal an independent implementation's.
 
-The reference is the transformers library in float32 on the same weights. Prompts cover a part of one
-KV block, several blocks, and more than one prefill step (1,024 tokens).
+The reference is the transformers library in float32 on the same weights. Prompts cover a part of
+one KV block, several blocks, and more than one prefill step (1,024 tokens).
 """
 
 import json
@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+
 from launcher import model
 
 PROMPTS = [

@@ -19,8 +19,8 @@ LATE_S = 0.2
 def usage_after_response() -> None:
     """Writes the usage event once the client has its answer."""
 
-    async def finish(settle: Callable[[], None], send: Send, messages: list[Message]) -> None:
-        for message in messages:
+    async def finish(settle: Callable[[], None], send: Send, last: list[Message]) -> None:
+        for message in last:
             await send(message)
         await asyncio.sleep(LATE_S)
         settle()
@@ -41,7 +41,7 @@ def publish_new_id_on_retry() -> None:
     """Gives every attempt an id of its own, so that JetStream cannot tell a repetition."""
     publish_once = publish.publish_once
 
-    async def publish_under_new_id(nc: Client, _: str, payload: bytes) -> None:
+    async def publish_under_new_id(nc: Client, batch_id: str, payload: bytes) -> None:
         batch = usage_pb2.UsageBatch.FromString(payload)
         batch.batch_id = ids.new_request_id()
         await publish_once(nc, batch.batch_id, batch.SerializeToString())

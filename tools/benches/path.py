@@ -6,7 +6,8 @@ Starts a stack of its own (the run folder is removed afterwards) and measures
 - the time to first token of short prompts, against vLLM alone in the same run: the two are asked in
   turn, each prompt is new to every cache, and the ratio is taken of the medians;
 - CPU and memory of the idle stack, over all of its processes;
-- cached tokens of a session's second turn, and that greedy answers over prefill and decode are those
+- cached tokens of a session's second turn, and that greedy answers over prefill and decode are
+those
   of vLLM alone.
 """
 
@@ -157,18 +158,21 @@ def cpu_s(process: psutil.Process) -> float:
 
 def second_turn_figure(sdk: openai.OpenAI) -> Figure:
     """Prompt tokens that a session's second turn took from a cache."""
-    first_turn = [{"role": "user", "content": f"Session {time.time_ns()}. Tell me about rivers."}]
-    first = sdk.chat.completions.create(
-        model=MODEL, messages=first_turn, temperature=0, max_tokens=32, user="bench-session"
-    )
-    turns = [
-        *first_turn,
+    turns: list[Any] = [
+        {"role": "user", "content": f"Session {time.time_ns()}. Tell me about rivers."}
+    ]
+    asked: dict[str, Any] = {
+        "model": MODEL,
+        "messages": turns,
+        "temperature": 0,
+        "user": "bench-session",
+    }
+    first: Any = sdk.chat.completions.create(**asked, max_tokens=32)
+    turns += [
         {"role": "assistant", "content": first.choices[0].message.content},
         {"role": "user", "content": "Go on."},
     ]
-    second = sdk.chat.completions.create(
-        model=MODEL, messages=turns, temperature=0, max_tokens=8, user="bench-session"
-    )
+    second: Any = sdk.chat.completions.create(**asked, max_tokens=8)
     cached = second.usage.prompt_tokens_details.cached_tokens
     return Figure(
         "second_turn_cached_tokens",
@@ -279,16 +283,17 @@ def direct_engine() -> Iterator[Any]:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    requests, replies = process.stdin, process.stdout
+    assert requests is not None
+    assert replies is not None
 
     def call(prompt: list[int], max_tokens: int) -> Any:
-        process.stdin.write(json.dumps({"prompt": prompt, "max_tokens": max_tokens}) + "\n")
-        process.stdin.flush()
+        requests.write(json.dumps({"prompt": prompt, "max_tokens": max_tokens}) + "\n")
+        requests.flush()
         return reply()
 
     def reply() -> Any:
-        for line in process.stdout:
+        for line in replies:
             if line.startswith("{"):
                 return json.loads(line)
         raise RuntimeError(f"the engine alone ended with {process.wait()}")
@@ -297,7 +302,7 @@ def direct_engine() -> Iterator[Any]:
         reply()
         yield call
     finally:
-        process.stdin.close()
+        requests.close()
         process.wait(timeout=60)
 
 

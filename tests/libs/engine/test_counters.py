@@ -1,4 +1,4 @@
-"""Counters from vLLM's stats, in the shapes that vLLM 0.32 reports with one and with two connectors."""
+"""Counters from vLLM's stats, in the shapes that vLLM 0.32 reports."""
 
 from types import SimpleNamespace
 

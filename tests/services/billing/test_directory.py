@@ -12,6 +12,8 @@ from tests.fixtures.wait import ConditionNotMet, until
 from tests.services.billing.follower import Follower, follow
 from tests.services.billing.world import Billing, World
 
+pytestmark = pytest.mark.fault
+
 REVOKED_WITHIN_S = 1.0
 
 

@@ -20,6 +20,7 @@ class Cluster:
     url: str
     env: dict[str, str]
     script_file: Path
+    router: ServiceProcess | None = None
     workers: dict[str, ServiceProcess] = field(default_factory=dict)
 
     def script(self, **names):
@@ -95,7 +96,7 @@ def make_cluster(nats_server, start_service, model_dir, tmp_path):
             cluster.start(f"prefill-{index}", "prefill")
         for index in range(decode):
             cluster.start(f"decode-{index}", "decode")
-        start_service("router", env).wait_ready()
+        cluster.router = start_service("router", env).wait_ready()
         cluster.wait_for(prefill, decode)
         return cluster
 

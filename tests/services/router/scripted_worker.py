@@ -1,7 +1,7 @@
 """A worker whose engine is a script: real Dynamo on both sides, no model behind it.
 
-Token i of an answer depends on all tokens before it, as a greedy model's would: so an answer that is
-continued elsewhere must be equal to an undisturbed one, and any slip of one token shows.
+Token i of an answer depends on all tokens before it, as a greedy model's would: so an answer that
+is continued elsewhere must be equal to an undisturbed one, and any slip of one token shows.
 
     python -m tests.services.router.scripted_worker ROLE SCRIPT_FILE
 
@@ -52,7 +52,7 @@ class ScriptedEngine(LLMEngine):
     async def from_args(cls, argv=None):
         raise NotImplementedError
 
-    async def start(self, worker_id):
+    async def start(self, worker_id):  # noqa: ARG002
         return EngineConfig(
             model=os.environ["ROUTER_MODEL_DIR"],
             served_model_name="scripted",

@@ -267,3 +267,15 @@ async def test_requests_spread_over_decode_workers(make_cluster):
 
     files = list(cluster.script_file.parent.glob("*.decode.*.requests"))
     assert [len(path.read_text().splitlines()) for path in files] == [4, 4]
+
+
+async def test_sigterm_is_a_clean_stop(make_cluster):
+    cluster = make_cluster(prefill=0)
+    cluster.script(delay_s=0.02)
+    running = asyncio.create_task(ask(cluster))
+    await until(lambda: cluster.requests("decode"), within_s=5)
+
+    exit_code = await asyncio.to_thread(cluster.router.stop)
+
+    assert (await running).status_code == 200, "a running request may end"
+    assert exit_code == 0

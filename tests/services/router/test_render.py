@@ -29,6 +29,7 @@ for messages in json.load(sys.stdin):
 """
 
 
+@pytest.mark.engine  # the transformers package takes seconds to import
 @pytest.mark.parametrize("name", ["smollm2", "smollm2-glm"])
 def test_prompts_equal_those_of_transformers(name):
     folder = model.ensure(name)
@@ -78,7 +79,7 @@ def test_glm_tool_calls_are_rendered_with_their_arguments():
 def test_a_prompt_without_room_for_an_answer_names_both_lengths():
     renderer = Renderer(model.ensure("smollm2"), 10)
 
-    with pytest.raises(ContextTooLong, match="holds 10 tokens.*alone has 12 tokens"):
+    with pytest.raises(ContextTooLong, match=r"holds 10 tokens.*alone has 12 tokens"):
         renderer.check_length(tuple(range(12)), "messages")
 
 

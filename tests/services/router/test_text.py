@@ -1,5 +1,7 @@
 """Tokens to text: the same text for every way of cutting, no half characters, no stop strings."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ def stream(tokenizer, ids, cuts, stops=()):
     text = TextStream(tokenizer, stops)
     edges = [0, *sorted(cuts), len(ids)]
     deltas = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         finish = "length" if end == len(ids) else None
         deltas.append(text.push(Tokens(tuple(ids[start:end]), finish)))
         if deltas[-1].finish_reason is not None:

@@ -37,10 +37,11 @@ async def follow(
             delays = backoff.delays_s()
             try:
                 while nc.stats["reconnects"] == reconnects:
+                    # Not watcher.updates: its wait_for loses a cancellation that meets an entry.
                     try:
-                        # nats-py has no annotations here
-                        entry = await watcher.updates(RECONNECT_CHECK_S)  # type: ignore[no-untyped-call]
-                    except nats.errors.TimeoutError:
+                        async with asyncio.timeout(RECONNECT_CHECK_S):
+                            entry = await anext(watcher)
+                    except TimeoutError:
                         continue
                     yield entry
             finally:

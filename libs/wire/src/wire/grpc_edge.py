@@ -61,7 +61,9 @@ async def follow(
         call = open_stream()
         try:
             while True:
-                message = await asyncio.wait_for(call.read(), SILENCE_LIMIT_S)
+                # Not wait_for: Python 3.11's loses a cancellation that meets the result.
+                async with asyncio.timeout(SILENCE_LIMIT_S):
+                    message = await call.read()
                 if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # missing in grpc-stubs
                     break
                 delays = backoff.delays_s()

@@ -60,8 +60,10 @@ class Heartbeat:
                 self._beat_now.clear()
                 was_taken = await self._beat()
                 pause_s = subjects.REGISTRY_BEAT_S if was_taken else RETRY_S
+                # Not wait_for: Python 3.11's loses a cancellation that meets the result.
                 try:
-                    await asyncio.wait_for(self._beat_now.wait(), pause_s)
+                    async with asyncio.timeout(pause_s):
+                        await self._beat_now.wait()
                 except TimeoutError:
                     continue
         finally:

@@ -7,12 +7,11 @@ the process shows up in the registry as starting.
 
 import asyncio
 import importlib.metadata
-import os
 import signal
-import socket
 from contextlib import AsyncExitStack
 
 import grpc.aio
+import uvicorn
 from nats.aio.client import Client
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -21,15 +20,16 @@ from billing.consume import consume
 from billing.edge.admin import admin_app
 from billing.edge.grpc_api import DirectoryServicer, UsageServicer
 from billing.feed import DirectoryFeed
-from billing.http_server import bind, http_server
 from billing.park import book_parked
 from billing.settings import Settings
 from billing.store import database
 from millrace.v1 import directory_pb2_grpc, fleet_pb2, usage_pb2_grpc
-from wire import grpc_edge, ids, nats_connection
+from wire import grpc_edge, http_edge, ids, nats_connection
 from wire.heartbeat import Heartbeat, new_record
 
 log = observe.get_logger("billing")
+
+STOP_GRACE_S = 2
 
 
 class Billing:
@@ -44,8 +44,6 @@ class Billing:
         version = importlib.metadata.version("millrace-billing")
         self._record = new_record("billing", instance, settings.cluster, version)
         self._record.metrics_url = metrics_url
-        self._record.pid = os.getpid()
-        self._record.host = socket.gethostname()
 
     async def run(self) -> None:
         """Serves until cancelled."""
@@ -82,7 +80,7 @@ class Billing:
 
     async def _serve_http(self) -> None:
         app = admin_app(self._engine, bytes.fromhex(self._settings.admin_key_sha256))
-        with bind(self._settings.host, self._settings.http_port) as sock:
+        with http_edge.listen(self._settings.host, self._settings.http_port) as sock:
             port = sock.getsockname()[1]
             self._record.http_url = f"http://{self._settings.reachable_host}:{port}"
             self._record.state = fleet_pb2.SERVICE_STATE_READY
@@ -93,7 +91,16 @@ class Billing:
                 grpc_target=self._record.grpc_target,
                 metrics_url=self._record.metrics_url,
             )
-            server = http_server(app)
+            server = http_edge.HttpServer(
+                uvicorn.Config(
+                    app,
+                    log_config=None,
+                    access_log=False,
+                    log_level="warning",
+                    lifespan="off",
+                    timeout_graceful_shutdown=STOP_GRACE_S,
+                )
+            )
             serving = asyncio.create_task(server.serve([sock]))
             try:
                 await asyncio.shield(serving)

@@ -47,7 +47,9 @@ class DirectoryFeed:
     async def wait_for_change(self, timeout_s: float) -> None:
         """Returns after the next change (or close), at the latest after the timeout."""
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            # Not wait_for: Python 3.11's loses a cancellation that comes together with the result.
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
         except TimeoutError:
             return
 

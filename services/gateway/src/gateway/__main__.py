@@ -13,12 +13,12 @@ from gateway.edge.state import Gateway
 from gateway.followers import follow_directory, follow_routes
 from gateway.keys import DirectorySnapshot
 from gateway.publish import publish_usage
-from gateway.serve import listen, serve
+from gateway.serve import serve
 from gateway.settings import Settings
 from gateway.spool import Spool
 from gateway.upstreams import Upstreams, open_session
 from millrace.v1 import fleet_pb2, usage_pb2_grpc
-from wire import grpc_edge, heartbeat, ids, nats_connection
+from wire import grpc_edge, heartbeat, http_edge, ids, nats_connection
 
 log = observe.get_logger(__name__)
 
@@ -51,7 +51,7 @@ async def run(settings: Settings, instance: str, metrics_url: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with contextlib.closing(spool), listen(settings.host, settings.http_port) as listener:
+    with contextlib.closing(spool), http_edge.listen(settings.host, settings.http_port) as listener:
         port = listener.getsockname()[1]
         record = heartbeat.new_record("gateway", instance, settings.cluster, VERSION)
         record.http_url = f"http://{settings.reachable_host}:{port}"

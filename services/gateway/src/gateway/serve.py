@@ -1,10 +1,8 @@
 """Runs uvicorn inside the process's own event loop, with a stop that lets running requests end."""
 
 import asyncio
-import contextlib
 import math
 import socket
-from collections.abc import Iterator
 
 import uvicorn
 
@@ -12,33 +10,19 @@ import observe
 from gateway.edge.app import build_app
 from gateway.edge.exchange import STOP_WAIT_S
 from gateway.edge.state import Gateway
+from wire.http_edge import HttpServer
 
 log = observe.get_logger(__name__)
 
-BACKLOG = 2048
 KEEP_ALIVE_S = 75
 """Above the 60 s after which common load balancers close: they then close first, and lose no
 request."""
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own: it would end the process with the signal's
-    status."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """The public socket; 0 takes a free port."""
-    return socket.create_server((host, port), backlog=BACKLOG)
-
-
 async def serve(gateway: Gateway, listener: socket.socket, stop: asyncio.Event) -> None:
     """Serves until `stop`, then until every request has ended or the drain time is over."""
     drain_s = gateway.settings.drain_s
-    server = _Server(
+    server = HttpServer(
         uvicorn.Config(
             build_app(gateway),
             http="httptools",

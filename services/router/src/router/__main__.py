@@ -1,7 +1,6 @@
 """The router process: reads settings, connects to the cluster, serves, closes."""
 
 import asyncio
-import os
 import signal
 
 import uvicorn
@@ -16,22 +15,25 @@ from router.render import Renderer
 from router.service import RouterService
 from router.settings import RouterSettings
 from router.workers import Workers
-from wire import nats_connection, registry
+from wire import http_edge, nats_connection, registry
 from wire.heartbeat import Heartbeat, new_record
 from wire.ids import new_instance
 
 log = observe.get_logger(__name__)
 
 VERSION = "0.1.0"
-STOP_GRACE_S = 4
+STOP_GRACE_S = 3
+KEEP_ALIVE_S = 75
+"""The gateway keeps connections; closing one under it would look like a failure."""
 
 
-async def run() -> None:
+async def run(settings: RouterSettings, instance: str, metrics_url: str) -> None:
     """Serves until SIGTERM or SIGINT."""
-    settings = RouterSettings()  # type: ignore[call-arg]  # filled from the environment
-    instance = new_instance("router")
-    observability = observe.setup("router", instance=instance, settings=observe.ObserveSettings())
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     renderer = Renderer(settings.model_dir, settings.context_tokens)
+    # Before Dynamo's runtime, which does not wait for NATS by itself.
     nc = await nats_connection.connect(settings.nats_url, instance)
     runtime = DistributedRuntime(
         asyncio.get_running_loop(),
@@ -41,60 +43,54 @@ async def run() -> None:
     )
     workers = Workers(settings.block_tokens)
     await workers.open(runtime, settings.dynamo_namespace)
-    service = RouterService(settings, renderer, workers)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            build_app(service),
-            host=settings.host,
-            port=settings.http_port,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=STOP_GRACE_S,
-            # The gateway keeps connections; closing them under it would look like a failure.
-            timeout_keep_alive=75,
-        )
-    )
-    record = _record(settings, instance, observability.metrics_url)
+    server = _http_server(RouterService(settings, renderer, workers))
     try:
-        async with asyncio.TaskGroup() as tasks:
-            background = [
-                tasks.create_task(workers.follow_indexes(runtime, settings.dynamo_namespace)),
-                tasks.create_task(_follow_draining(nc, workers)),
-                tasks.create_task(_beat_when_listening(server, nc, record, settings)),
-            ]
-            await server.serve()
-            for task in background:
-                task.cancel()
+        with http_edge.listen(settings.host, settings.http_port) as listener:
+            record = _record(settings, instance, metrics_url, listener.getsockname()[1])
+            heartbeat = Heartbeat(nc, lambda: record)
+            async with asyncio.TaskGroup() as tasks:
+                background = [
+                    tasks.create_task(workers.follow_indexes(runtime, settings.dynamo_namespace)),
+                    tasks.create_task(_follow_draining(nc, workers)),
+                    tasks.create_task(heartbeat.run()),
+                ]
+                serving = tasks.create_task(server.serve([listener]))
+                log.info("router_listening", url=record.http_url)
+                await stop.wait()
+                record.state = fleet_pb2.SERVICE_STATE_DRAINING
+                heartbeat.beat_now()
+                server.should_exit = True
+                await serving
+                for task in background:
+                    task.cancel()
     finally:
         await nc.close()
         runtime.shutdown()
-        observability.close()
 
 
-def _record(settings: RouterSettings, instance: str, metrics_url: str) -> fleet_pb2.ServiceRecord:
+def _http_server(service: RouterService) -> http_edge.HttpServer:
+    return http_edge.HttpServer(
+        uvicorn.Config(
+            build_app(service),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=STOP_GRACE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+    )
+
+
+def _record(
+    settings: RouterSettings, instance: str, metrics_url: str, port: int
+) -> fleet_pb2.ServiceRecord:
     record = new_record("router", instance, settings.cluster, VERSION)
-    record.metrics_url, record.pid = metrics_url, os.getpid()
+    record.http_url = f"http://{settings.advertise_host or settings.host}:{port}"
+    record.metrics_url = metrics_url
+    record.state = fleet_pb2.SERVICE_STATE_READY
     record.models.add(
         name=settings.model_name, pool=settings.pool, context_tokens=settings.context_tokens
     )
-    return record
-
-
-async def _beat_when_listening(
-    server: uvicorn.Server, nc: Client, record: fleet_pb2.ServiceRecord, settings: RouterSettings
-) -> None:
-    while not server.started:
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    record.http_url = f"http://{settings.advertise_host or settings.host}:{port}"
-    record.state = fleet_pb2.SERVICE_STATE_READY
-    log.info("router_listening", url=record.http_url)
-    await Heartbeat(nc, lambda: _current(server, record)).run()
-
-
-def _current(server: uvicorn.Server, record: fleet_pb2.ServiceRecord) -> fleet_pb2.ServiceRecord:
-    if server.should_exit:
-        record.state = fleet_pb2.SERVICE_STATE_DRAINING
     return record
 
 
@@ -116,9 +112,13 @@ async def _follow_draining(nc: Client, workers: Workers) -> None:
 
 def main() -> None:
     """Entry point of `python -m router`."""
-    # Dynamo installs its own handlers on first use; uvicorn's must stay the ones that stop us.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    uvloop.run(run())
+    settings = RouterSettings()  # type: ignore[call-arg]  # filled from the environment
+    instance = new_instance("router")
+    observability = observe.setup("router", instance=instance, settings=observe.ObserveSettings())
+    try:
+        uvloop.run(run(settings, instance, observability.metrics_url))
+    finally:
+        observability.close()
 
 
 if __name__ == "__main__":

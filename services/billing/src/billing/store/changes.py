@@ -48,7 +48,9 @@ class ChangeReader:
     async def wait(self, timeout_s: float) -> None:
         """Returns at the next notification, at a lost connection, or after the timeout."""
         try:
-            await asyncio.wait_for(self._is_notified.wait(), timeout_s)
+            # Not wait_for: Python 3.11's loses a cancellation that comes together with the result.
+            async with asyncio.timeout(timeout_s):
+                await self._is_notified.wait()
         except TimeoutError:
             return
         self._is_notified.clear()

@@ -1,0 +1,1 @@
+"""Who is there, and where requests may go: registry, service states, cordons, the route table."""
