@@ -65,8 +65,9 @@ def until_whole(stack):
 
 
 @pytest.fixture
-def sdk(stack):
+async def sdk(stack):
     """An SDK client without retries of its own."""
-    return openai.AsyncOpenAI(
+    async with openai.AsyncOpenAI(
         base_url=stack.base_url, api_key=stack.api_key, max_retries=0, timeout=30
-    )
+    ) as client:
+        yield client

@@ -87,4 +87,3 @@ async def test_the_next_request_succeeds_and_no_usage_is_lost(
     assert took_s < BACK_WITHIN_S
     await assert_books_hold(ledger, account)
     await assert_books_hold(ledger, own)
-    await sdk.close()

@@ -16,13 +16,13 @@ from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
 from opentelemetry.trace import Span
 
 import observe
-from engine.counters import EngineCounters, stat_logger
+from engine.control import WorkerControl
+from engine.counters import stat_logger
 from engine.engine_args import async_engine_args
 from engine.errors import EngineNotStarted, WorkerDraining
 from engine.membership import Membership
 from engine.requests import offered_kv, sampling_params, wants_offer
-from engine.running import RunningRequests
-from engine.settings import EngineSettings, Role
+from engine.work import Work
 
 log = observe.get_logger(__name__)
 
@@ -30,13 +30,9 @@ log = observe.get_logger(__name__)
 class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no types here
     """One vLLM AsyncLLM behind Dynamo's worker."""
 
-    def __init__(self, settings: EngineSettings, role: Role, membership: Membership) -> None:
-        self.settings = settings
-        self.role: Role = role
+    def __init__(self, work: Work, membership: Membership) -> None:
+        self.work = work
         self.membership = membership
-        self.counters = EngineCounters()
-        self.running = RunningRequests()
-        self.is_draining = False
         self._llm: Any = None
         self._snapshots: Any = None
         self._defaults: Mapping[str, Any] = {}
@@ -53,29 +49,30 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         from vllm.v1.engine.async_llm import AsyncLLM
 
         # Dynamo's worker has just put its own handlers on the root logger.
-        observe.configure_logs(self.role, self.membership.instance)
-        args = async_engine_args(self.settings, self.role, self._kv_events)
+        observe.configure_logs(self.work.role, self.work.instance)
+        args = async_engine_args(self.work.settings, self.work.role, self._kv_events)
         self._llm = AsyncLLM.from_engine_args(
-            args, stat_loggers=[stat_logger(self.counters, self._publish_load)]
+            args, stat_loggers=[stat_logger(self.work.counters, self._publish_load)]
         )
         config = self._llm.vllm_config
         self._defaults = config.model_config.get_diff_sampling_param() or {}
-        self.counters.kv_blocks_total = config.cache_config.num_gpu_blocks or 0
-        await self.membership.enter(self, worker_id)
+        self.work.counters.kv_blocks_total = config.cache_config.num_gpu_blocks or 0
+        control = WorkerControl(self.work, self.abort_request, self.membership.state_changed)
+        await self.membership.enter(worker_id, control, self.is_engine_dead)
         log.info(
             "engine_ready",
-            role=self.role,
+            role=self.work.role,
             worker_id=worker_id,
-            kv_blocks=self.counters.kv_blocks_total,
+            kv_blocks=self.work.counters.kv_blocks_total,
             block_tokens=config.cache_config.block_size,
         )
         return EngineConfig(
-            model=str(self.settings.model_dir),
-            served_model_name=self.settings.model_name,
+            model=str(self.work.settings.model_dir),
+            served_model_name=self.work.settings.model_name,
             llm=LlmRegistration(
                 context_length=config.model_config.max_model_len,
                 kv_cache_block_size=config.cache_config.block_size,
-                total_kv_blocks=self.counters.kv_blocks_total,
+                total_kv_blocks=self.work.counters.kv_blocks_total,
                 max_num_seqs=config.scheduler_config.max_num_seqs,
                 max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
             ),
@@ -88,17 +85,17 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        if self.is_draining:
+        if self.work.is_draining:
             raise EngineShutdown(
                 "this worker is draining; choose another one"
             ) from WorkerDraining()
         if self._llm is None:
             raise EngineShutdown("the engine of this worker is not up") from EngineNotStarted()
         span = observe.tracer().start_span(
-            f"{self.role}.generate", context=observe.extract(dict(context.metadata.items()))
+            f"{self.work.role}.generate", context=observe.extract(dict(context.metadata.items()))
         )
         try:
-            with self.running.entered(context.id(), pulls_kv=offered_kv(request) is not None):
+            with self.work.running.entered(context.id(), pulls_kv=offered_kv(request) is not None):
                 async for chunk in self._chunks(request, context, span):
                     yield chunk
         except EngineDeadError as error:
@@ -116,9 +113,11 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         from vllm.inputs import TokensPrompt
 
         prompt: list[int] = list(request["token_ids"])
-        params = sampling_params(request, self.role, self._defaults, self.settings.max_model_len)
-        offers, generated, cached = wants_offer(request, self.role), 0, 0
-        running = self.running.get(context.id())
+        params = sampling_params(
+            request, self.work.role, self._defaults, self.work.settings.max_model_len
+        )
+        offers, generated, cached = wants_offer(request, self.work.role), 0, 0
+        running = self.work.running.get(context.id())
         assert running is not None
         priority = -int((request.get("routing") or {}).get("priority") or 0)
         async for output in self._llm.generate(
@@ -145,7 +144,7 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         span.set_attributes(
             {
                 "millrace.request_id": context.id(),
-                "millrace.instance": self.membership.instance,
+                "millrace.instance": self.work.instance,
                 "gen_ai.usage.input_tokens": len(prompt),
                 "gen_ai.usage.output_tokens": generated,
                 "millrace.cached_tokens": cached,
@@ -160,7 +159,7 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
 
     async def abort_request(self, request_id: str) -> bool:
         """Stops a request as soon as it is safe; False when it is not running here."""
-        running = self.running.get(request_id)
+        running = self.work.running.get(request_id)
         if running is None or self._llm is None:
             return False
         await running.wait_until_abortable()
@@ -174,7 +173,7 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
 
     async def is_quiescent(self) -> bool:
         """Polled by Dynamo on prefill while it drains: no request is running."""
-        return len(self.running) == 0
+        return len(self.work.running) == 0
 
     async def cleanup(self) -> None:
         """Leaves the registry first, so that nobody is sent here any more, then stops vLLM."""
@@ -200,14 +199,15 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         return build_health_check_payload(bos_token_id=1)
 
     def _publish_load(self) -> None:
-        if self._snapshots is None or not self.counters.kv_blocks_total:
+        if self._snapshots is None or not self.work.counters.kv_blocks_total:
             return
         self._snapshots.publish(
             0,
             ComponentSnapshot(
-                kv_used_blocks=self.counters.kv_blocks_used,
-                kv_total_blocks=self.counters.kv_blocks_total,
-                gpu_cache_usage=self.counters.kv_blocks_used / self.counters.kv_blocks_total,
+                kv_used_blocks=self.work.counters.kv_blocks_used,
+                kv_total_blocks=self.work.counters.kv_blocks_total,
+                gpu_cache_usage=self.work.counters.kv_blocks_used
+                / self.work.counters.kv_blocks_total,
                 dp_rank=0,
             ),
         )

@@ -1,14 +1,13 @@
 """The WorkerControl gRPC service: what operators and the platform ask of a worker."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 
 import observe
+from engine.work import Work
 from millrace.v1 import worker_pb2, worker_pb2_grpc
-
-if TYPE_CHECKING:
-    from engine.backend import VllmBackend
 
 log = observe.get_logger(__name__)
 
@@ -16,10 +15,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class WorkerControl(worker_pb2_grpc.WorkerControlServicer):
-    """Serves status, drain, resume and abort for one backend."""
+    """Serves status, drain, resume and abort of one worker."""
 
-    def __init__(self, backend: "VllmBackend") -> None:
-        self._backend = backend
+    def __init__(
+        self,
+        work: Work,
+        abort: Callable[[str], Awaitable[bool]],
+        state_changed: Callable[[], None],
+    ) -> None:
+        self._work = work
+        self._abort = abort
+        self._state_changed = state_changed
 
     async def GetWorkerStatus(  # noqa: N802  # gRPC's name
         self,
@@ -35,10 +41,10 @@ class WorkerControl(worker_pb2_grpc.WorkerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> worker_pb2.WorkerStatus:
         """Refuses new requests and answers when the last one has ended."""
-        log.info("drain_begins", reason=request.reason, running=len(self._backend.running))
-        self._backend.is_draining = True
-        self._backend.membership.state_changed()
-        await self._backend.running.wait_until_idle()
+        log.info("drain_begins", reason=request.reason, running=len(self._work.running))
+        self._work.is_draining = True
+        self._state_changed()
+        await self._work.running.wait_until_idle()
         log.info("drain_done")
         return self._status()
 
@@ -48,8 +54,8 @@ class WorkerControl(worker_pb2_grpc.WorkerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> worker_pb2.WorkerStatus:
         """Takes requests again."""
-        self._backend.is_draining = False
-        self._backend.membership.state_changed()
+        self._work.is_draining = False
+        self._state_changed()
         return self._status()
 
     async def AbortRequest(  # noqa: N802
@@ -58,19 +64,19 @@ class WorkerControl(worker_pb2_grpc.WorkerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> worker_pb2.AbortRequestReply:
         """Stops one request as soon as that is safe."""
-        was_running = await self._backend.abort_request(request.request_id)
+        was_running = await self._abort(request.request_id)
         return worker_pb2.AbortRequestReply(was_running=was_running)
 
     def _status(self) -> worker_pb2.WorkerStatus:
-        backend, counters = self._backend, self._backend.counters
+        work, counters = self._work, self._work.counters
         return worker_pb2.WorkerStatus(
-            instance=backend.membership.instance,
-            role=backend.role,
-            is_draining=backend.is_draining,
-            running_requests=len(backend.running),
+            instance=work.instance,
+            role=work.role,
+            is_draining=work.is_draining,
+            running_requests=len(work.running),
             kv_blocks_total=counters.kv_blocks_total,
             kv_blocks_used=counters.kv_blocks_used,
-            block_tokens=backend.settings.block_tokens,
+            block_tokens=work.settings.block_tokens,
             nixl_bytes_pulled=counters.nixl_bytes_pulled,
             nixl_descriptors=counters.nixl_descriptors,
             nixl_failures=counters.nixl_failures,

@@ -7,20 +7,17 @@ supervisor starts it again.
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from grpc.aio import Server
 from nats.aio.client import Client
 
 import observe
 from engine.control import WorkerControl
-from engine.settings import EngineSettings, Role
+from engine.work import Work
 from millrace.v1 import fleet_pb2, worker_pb2_grpc
 from wire import grpc_edge, nats_connection
 from wire.heartbeat import Heartbeat, new_record
-
-if TYPE_CHECKING:
-    from engine.backend import VllmBackend
 
 log = observe.get_logger(__name__)
 
@@ -33,14 +30,10 @@ EXIT_ENGINE_DEAD = 13
 class Membership:
     """Registers a worker while its engine lives."""
 
-    def __init__(
-        self, settings: EngineSettings, role: Role, instance: str, metrics_url: str
-    ) -> None:
-        self.instance = instance
-        self._settings = settings
-        self._record = new_record(role, instance, settings.cluster, "0.1.0")
+    def __init__(self, work: Work, metrics_url: str) -> None:
+        self._work = work
+        self._record = new_record(work.role, work.instance, work.settings.cluster, "0.1.0")
         self._record.metrics_url = metrics_url
-        self._record.pid = os.getpid()
         self._nc: Client | None = None
         self._server: Server | None = None
         self._heartbeat: Heartbeat | None = None
@@ -48,19 +41,19 @@ class Membership:
 
     async def announce(self) -> None:
         """Beats as STARTING: operators see the worker while its engine loads."""
-        self._nc = await nats_connection.connect(self._settings.nats_url, self.instance)
+        self._nc = await nats_connection.connect(self._work.settings.nats_url, self._work.instance)
         self._heartbeat = Heartbeat(self._nc, lambda: self._record)
         self._tasks.append(asyncio.create_task(self._heartbeat.run(), name="heartbeat"))
 
-    async def enter(self, backend: "VllmBackend", worker_id: int) -> None:
+    async def enter(
+        self, worker_id: int, control: WorkerControl, is_engine_dead: Callable[[], bool]
+    ) -> None:
         """Serves the control port and beats as READY, from the moment the engine is up."""
-        settings = self._settings
+        settings = self._work.settings
         self._server, target = await grpc_edge.serve(
             settings.host,
             settings.control_port,
-            lambda server: worker_pb2_grpc.add_WorkerControlServicer_to_server(
-                WorkerControl(backend), server
-            ),
+            lambda server: worker_pb2_grpc.add_WorkerControlServicer_to_server(control, server),
         )
         port = target.rpartition(":")[2]
         record = self._record
@@ -69,15 +62,14 @@ class Membership:
         record.models.add(
             name=settings.model_name, pool=settings.pool, context_tokens=settings.max_model_len
         )
-        self._backend = backend
         self.state_changed()
-        self._tasks.append(asyncio.create_task(self._watch_engine(backend), name="liveness"))
+        self._tasks.append(asyncio.create_task(self._watch_engine(is_engine_dead), name="liveness"))
 
     def state_changed(self) -> None:
         """Tells the registry at once whether the worker takes requests."""
         self._record.state = (
             fleet_pb2.SERVICE_STATE_DRAINING
-            if self._backend.is_draining
+            if self._work.is_draining
             else fleet_pb2.SERVICE_STATE_READY
         )
         if self._heartbeat is not None:
@@ -100,7 +92,7 @@ class Membership:
         log.error("engine_died", error=repr(error), exit_code=EXIT_ENGINE_DEAD)
         asyncio.get_running_loop().call_later(EXIT_GRACE_S, os._exit, EXIT_ENGINE_DEAD)
 
-    async def _watch_engine(self, backend: "VllmBackend") -> None:
-        while not backend.is_engine_dead():
+    async def _watch_engine(self, is_engine_dead: Callable[[], bool]) -> None:
+        while not is_engine_dead():
             await asyncio.sleep(LIVENESS_INTERVAL_S)
         self.engine_died(None)

@@ -48,9 +48,11 @@ async def _build(settings: EngineSettings, role: Role, instance: str) -> tuple[A
 
     from engine.backend import VllmBackend
     from engine.membership import Membership
+    from engine.work import Work
 
     observability = observe.setup(role, instance=instance, settings=observe.ObserveSettings())
-    membership = Membership(settings, role, instance, observability.metrics_url)
+    work = Work(settings, role, instance)
+    membership = Membership(work, observability.metrics_url)
     await membership.announce()
     modes = {"prefill": DisaggregationMode.PREFILL, "decode": DisaggregationMode.DECODE}
     config = WorkerConfig(
@@ -64,4 +66,4 @@ async def _build(settings: EngineSettings, role: Role, instance: str) -> tuple[A
         event_plane=settings.event_plane,
         disaggregation_mode=modes[role],
     )
-    return VllmBackend(settings, role, membership), config
+    return VllmBackend(work, membership), config

@@ -46,7 +46,7 @@ async def _stop(
 ) -> None:
     await stop.wait()
     gateway.is_stopping = True
-    log.info("stopping", running=len(gateway.exchanges))
+    log.info("stopping", running=len(gateway.running))
     server.should_exit = True
     await asyncio.wait([serving], timeout=gateway.settings.drain_s)
     gateway.stop_exchanges()

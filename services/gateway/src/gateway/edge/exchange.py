@@ -67,7 +67,7 @@ class Exchange(Response):
         """Serves the request; raises a GatewayError only while nothing was sent."""
         likely = self._gateway.upstreams.choose(self._admitted, self._attempts)
         self._account = Account(self._gateway.spool, self._admitted, likely)
-        self._gateway.exchanges.add(self)
+        self._gateway.running.add(self._abandon_for_stop)
         watch = self._gateway.tasks.create_task(self._watch_client(receive))
         deadline = asyncio.get_running_loop().call_later(
             self._admitted.deadline.left_s(), self._abandon, Abandoned.DEADLINE, STOP_WAIT_S
@@ -78,10 +78,10 @@ class Exchange(Response):
         finally:
             watch.cancel()
             deadline.cancel()
-            self._gateway.exchanges.discard(self)
+            self._gateway.running.discard(self._abandon_for_stop)
             self._settle(UPSTREAM_FAILED)  # still open when cancelled: what was counted is billed
 
-    def abandon_for_stop(self) -> None:
+    def _abandon_for_stop(self) -> None:
         """The process ends: stop the upstream, tell the client."""
         self._abandon(Abandoned.STOPPING, STOP_WAIT_S)
 

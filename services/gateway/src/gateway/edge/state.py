@@ -1,8 +1,8 @@
 """What the routes work with; made once in `__main__`."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gateway.choose import RouteSnapshot
 from gateway.errors import NotReady, Stopping
@@ -11,9 +11,6 @@ from gateway.settings import Settings
 from gateway.spool import Spool
 from gateway.upstreams import Upstreams
 from millrace.v1 import usage_pb2_grpc
-
-if TYPE_CHECKING:  # exchange needs this module
-    from gateway.edge.exchange import Exchange
 
 
 @dataclass
@@ -28,7 +25,8 @@ class Gateway:
     usage: "usage_pb2_grpc.UsageAsyncStub"
     tasks: asyncio.TaskGroup
     """Owns what a request starts beside its own task."""
-    exchanges: "set[Exchange]" = field(default_factory=set)
+    running: set[Callable[[], None]] = field(default_factory=set)
+    """How to stop each running exchange."""
     is_stopping: bool = False
 
     @property
@@ -45,5 +43,5 @@ class Gateway:
 
     def stop_exchanges(self) -> None:
         """Ends every running request with an error event; their usage is still learnt."""
-        for exchange in list(self.exchanges):
-            exchange.abandon_for_stop()
+        for stop in list(self.running):
+            stop()
