@@ -4,8 +4,10 @@ NATS is the gateway's own: other tests of the session may empty the usage stream
 billing.
 """
 
+import itertools
 import uuid
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import nats
 import pytest
@@ -68,3 +70,12 @@ async def gateway(world: World, upstream: ScriptedUpstream, key: Key) -> AsyncIt
             await until(knows_the_model, what="the model is routed")
         yield gateway
         assert gateway.process.stop() == 0
+
+
+_folders = itertools.count()
+
+
+@pytest.fixture
+def spool_dir(world: World) -> Path:
+    """A spool folder that outlives a gateway process."""
+    return world.folder / f"kept-spool-{next(_folders)}"

@@ -217,3 +217,13 @@ def chat(script: str = "", model: str = "scripted", **fields: Any) -> dict[str, 
     """A chat request whose last message is the upstream's script."""
     messages = [{"role": "user", "content": script or "chunks=5"}]
     return {"model": model, "messages": messages, **fields}
+
+
+async def ask(gateway: Gateway, key: Key, script: str = "", *, is_stream: bool = False) -> str:
+    """Sends a request that must succeed and returns its id."""
+    async with gateway.client(key) as http:
+        response = await http.post("/v1/chat/completions", json=chat(script, stream=is_stream))
+    assert response.status_code == 200, response.text
+    if is_stream:
+        assert response.content.endswith(b"data: [DONE]\n\n")
+    return str(response.headers["x-request-id"])

@@ -7,7 +7,6 @@ the process shows up in the registry as starting.
 
 import asyncio
 import importlib.metadata
-import signal
 from contextlib import AsyncExitStack
 
 import grpc.aio
@@ -24,7 +23,7 @@ from billing.park import book_parked
 from billing.settings import Settings
 from billing.store import database
 from millrace.v1 import directory_pb2_grpc, fleet_pb2, usage_pb2_grpc
-from wire import grpc_edge, http_edge, ids, nats_connection
+from wire import grpc_edge, http_edge, ids, nats_connection, stopping
 from wire.heartbeat import Heartbeat, new_record
 
 log = observe.get_logger("billing")
@@ -134,20 +133,10 @@ def main() -> None:
     instance = ids.new_instance("billing")
     observability = observe.setup("billing", instance=instance, settings=observe.ObserveSettings())
     try:
-        asyncio.run(_run_until_signalled(settings, instance, observability.metrics_url))
+        billing = Billing(settings, instance, observability.metrics_url)
+        asyncio.run(stopping.run_until_stopped(billing.run()))
     finally:
         observability.close()
-
-
-async def _run_until_signalled(settings: Settings, instance: str, metrics_url: str) -> None:
-    running = asyncio.create_task(Billing(settings, instance, metrics_url).run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    try:
-        await running
-    except asyncio.CancelledError:
-        log.info("billing_stopped")
 
 
 if __name__ == "__main__":

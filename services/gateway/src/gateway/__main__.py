@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 
 import uvloop
 
@@ -18,7 +17,7 @@ from gateway.settings import Settings
 from gateway.spool import Spool
 from gateway.upstreams import Upstreams, open_session
 from millrace.v1 import fleet_pb2, usage_pb2_grpc
-from wire import grpc_edge, heartbeat, http_edge, ids, nats_connection
+from wire import grpc_edge, heartbeat, http_edge, ids, nats_connection, stopping
 
 log = observe.get_logger(__name__)
 
@@ -48,9 +47,7 @@ async def run(settings: Settings, instance: str, metrics_url: str) -> None:
     )
     metrics.SPOOL_BYTES.set_function(lambda: spool.size_bytes)
     metrics.SPOOL_EVENTS.set_function(lambda: spool.waiting_events)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopping.stop_event()
     with contextlib.closing(spool), http_edge.listen(settings.host, settings.http_port) as listener:
         port = listener.getsockname()[1]
         record = heartbeat.new_record("gateway", instance, settings.cluster, VERSION)

@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import signal
 
 import observe
 from health.edge import FleetEdge
 from health.settings import Settings
 from health.watch import FleetWatch
 from millrace.v1 import fleet_pb2, fleet_pb2_grpc
-from wire import grpc_edge, ids, nats_connection
+from wire import grpc_edge, ids, nats_connection, stopping
 from wire.heartbeat import Heartbeat, new_record
 
 VERSION = "0.1.0"
@@ -22,22 +21,11 @@ def main() -> None:
     instance = ids.new_instance("health")
     observability = observe.setup("health", instance=instance, settings=observe.ObserveSettings())
     try:
-        asyncio.run(_run(settings, instance, observability.metrics_url))
+        asyncio.run(
+            stopping.run_until_stopped(_serve(settings, instance, observability.metrics_url))
+        )
     finally:
         observability.close()
-
-
-async def _run(settings: Settings, instance: str, metrics_url: str) -> None:
-    """Serves, and leaves in order when told to stop, also while it still waits for NATS."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(_serve(settings, instance, metrics_url), name="serve")
-        await stop.wait()
-        log.info("stopping")
-        serving.cancel()
 
 
 async def _serve(settings: Settings, instance: str, metrics_url: str) -> None:

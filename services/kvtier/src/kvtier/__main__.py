@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 
 import aiohttp
 
@@ -12,7 +11,7 @@ from kvtier.edge import KvTierEdge, describe
 from kvtier.settings import Settings
 from kvtier.tier import Tier
 from millrace.v1 import kvtier_pb2_grpc
-from wire import grpc_edge, ids, nats_connection
+from wire import grpc_edge, ids, nats_connection, stopping
 from wire.heartbeat import Heartbeat, new_record
 
 VERSION = "0.1.0"
@@ -25,22 +24,11 @@ def main() -> None:
     instance = ids.new_instance("kvtier")
     observability = observe.setup("kvtier", instance=instance, settings=observe.ObserveSettings())
     try:
-        asyncio.run(_run(settings, instance, observability.metrics_url))
+        asyncio.run(
+            stopping.run_until_stopped(_serve(settings, instance, observability.metrics_url))
+        )
     finally:
         observability.close()
-
-
-async def _run(settings: Settings, instance: str, metrics_url: str) -> None:
-    """Serves, and leaves in order when told to stop, at whatever point it is."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(_serve(settings, instance, metrics_url), name="serve")
-        await stop.wait()
-        log.info("stopping")
-        serving.cancel()
 
 
 async def _serve(settings: Settings, instance: str, metrics_url: str) -> None:

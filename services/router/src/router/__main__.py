@@ -1,7 +1,6 @@
 """The router process: reads settings, connects to the cluster, serves, closes."""
 
 import asyncio
-import signal
 
 import uvicorn
 import uvloop
@@ -15,7 +14,7 @@ from router.render import Renderer
 from router.service import RouterService
 from router.settings import RouterSettings
 from router.workers import Workers
-from wire import http_edge, nats_connection, registry
+from wire import http_edge, nats_connection, registry, stopping
 from wire.heartbeat import Heartbeat, new_record
 from wire.ids import new_instance
 
@@ -29,9 +28,7 @@ KEEP_ALIVE_S = 75
 
 async def run(settings: RouterSettings, instance: str, metrics_url: str) -> None:
     """Serves until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopping.stop_event()
     renderer = Renderer(settings.model_dir, settings.context_tokens)
     # Before Dynamo's runtime, which does not wait for NATS by itself.
     nc = await nats_connection.connect(settings.nats_url, instance)
