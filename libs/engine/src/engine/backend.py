@@ -4,7 +4,7 @@ Invariants: an abort reaches the engine as soon as it is safe; a request on a de
 an error that lets the router move it to another worker; the last chunk carries exact token counts.
 """
 
-import tempfile
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -26,6 +26,8 @@ from engine.work import Work
 
 log = observe.get_logger(__name__)
 
+ABORT_AGAIN_S = 0.05
+
 
 class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no types here
     """One vLLM AsyncLLM behind Dynamo's worker."""
@@ -36,8 +38,7 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         self._llm: Any = None
         self._snapshots: Any = None
         self._defaults: Mapping[str, Any] = {}
-        self.kv_events_folder = tempfile.mkdtemp(prefix="millrace-kv-events-")
-        self._kv_events = f"ipc://{self.kv_events_folder}/pub"
+        self._kv_events = f"ipc://{work.ipc_folder}/kv-events"
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> Any:
@@ -163,7 +164,11 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         if running is None or self._llm is None:
             return False
         await running.wait_until_abortable()
-        await self._llm.abort(request_id)
+        # Repeated until the request is gone: vLLM knows a request only once it was handed over, and
+        # forgets an abort that comes before (vllm/v1/engine/async_llm.py, abort).
+        while self.work.running.get(request_id) is running and self._llm is not None:
+            await self._llm.abort(request_id)
+            await asyncio.sleep(ABORT_AGAIN_S)
         log.info("request_aborted", request_id=request_id)
         return True
 

@@ -4,12 +4,12 @@ Dynamo's worker (dynamo.common.backend.run) owns the loop, the signals, discover
 """
 
 import os
-import shutil
-from pathlib import Path
+import tempfile
 from typing import Any
 
 import observe
 from engine.settings import EngineSettings, Role
+from engine.work import Work
 from wire.ids import new_instance
 
 COMPONENTS: dict[Role, str] = {"prefill": "prefill", "decode": "backend"}
@@ -27,31 +27,29 @@ def serve(role: Role) -> None:
     from engine.backend import VllmBackend
 
     settings = EngineSettings()  # type: ignore[call-arg]  # filled from the environment
-    instance = new_instance(role)
-    backends: list[VllmBackend] = []
+    with tempfile.TemporaryDirectory(prefix=f"millrace-{role}-") as ipc_folder:
+        # A folder of its own for each worker: Mooncake's lookup socket has one name per host in it
+        # (vllm/distributed/kv_transfer/kv_connector/v1/mooncake/store/worker.py,
+        # get_zmq_rpc_path_lookup), so workers that share it answer each other's lookups, and one
+        # waits for ever when the other dies.
+        os.environ["VLLM_RPC_BASE_PATH"] = ipc_folder
+        work = Work(settings, role, new_instance(role), ipc_folder)
 
-    async def build(_: list[str] | None = None) -> tuple[VllmBackend, Any]:
-        backend, config = await _build(settings, role, instance)
-        backends.append(backend)
-        return backend, config
+        async def build(_: list[str] | None = None) -> tuple[VllmBackend, Any]:
+            return await _build(work)
 
-    try:
         run(VllmBackend, engine_factory=build)
-    finally:
-        for backend in backends:
-            shutil.rmtree(Path(backend.kv_events_folder), ignore_errors=True)
 
 
-async def _build(settings: EngineSettings, role: Role, instance: str) -> tuple[Any, Any]:
+async def _build(work: Work) -> tuple[Any, Any]:
     from dynamo.common.backend import WorkerConfig
     from dynamo.common.constants import DisaggregationMode
 
     from engine.backend import VllmBackend
     from engine.membership import Membership
-    from engine.work import Work
 
-    observability = observe.setup(role, instance=instance, settings=observe.ObserveSettings())
-    work = Work(settings, role, instance)
+    settings, role = work.settings, work.role
+    observability = observe.setup(role, instance=work.instance, settings=observe.ObserveSettings())
     membership = Membership(work, observability.metrics_url)
     await membership.announce()
     modes = {"prefill": DisaggregationMode.PREFILL, "decode": DisaggregationMode.DECODE}

@@ -14,6 +14,8 @@ class Work:
     settings: EngineSettings
     role: Role
     instance: str
+    ipc_folder: str
+    """Unix sockets of this worker's processes."""
     counters: EngineCounters = field(default_factory=EngineCounters)
     running: RunningRequests = field(default_factory=RunningRequests)
     is_draining: bool = False
