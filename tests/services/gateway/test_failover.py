@@ -11,6 +11,8 @@ from tests.fixtures.wait import ConditionNotMet, until
 from tests.services.gateway.scripted_upstream import Script, ScriptedUpstream
 from tests.services.gateway.world import Gateway, Key, World, chat
 
+pytestmark = pytest.mark.fault
+
 
 @pytest.fixture
 async def pair(world: World) -> AsyncIterator[tuple[ScriptedUpstream, ScriptedUpstream]]:

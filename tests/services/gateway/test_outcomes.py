@@ -12,6 +12,8 @@ from tests.fixtures.wait import until
 from tests.services.gateway.scripted_upstream import CACHED_TOKENS, PROMPT_TOKENS, ScriptedUpstream
 from tests.services.gateway.world import Gateway, Key, World, chat
 
+pytestmark = pytest.mark.fault
+
 WITH_USAGE = {"include_usage": True}
 
 

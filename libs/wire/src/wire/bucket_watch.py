@@ -15,6 +15,7 @@ from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from wire import backoff
+from wire.cancellation import raise_if_cancelled
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +32,7 @@ async def follow(
     """
     delays = backoff.delays_s()
     while True:
+        raise_if_cancelled()
         reconnects = nc.stats["reconnects"]
         try:
             watcher = await (await open_bucket(nc.jetstream())).watchall()

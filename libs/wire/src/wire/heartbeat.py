@@ -16,6 +16,7 @@ from nats.aio.client import Client
 
 from millrace.v1 import fleet_pb2
 from wire import nats_connection, subjects
+from wire.cancellation import raise_if_cancelled
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +60,7 @@ class Heartbeat:
             while True:
                 self._beat_now.clear()
                 was_taken = await self._beat()
+                raise_if_cancelled()
                 pause_s = subjects.REGISTRY_BEAT_S if was_taken else RETRY_S
                 # Not wait_for: Python 3.11's loses a cancellation that meets the result.
                 try:

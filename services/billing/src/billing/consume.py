@@ -23,6 +23,7 @@ from billing.events import DeadLetter, Incoming, read_messages
 from billing.store import ledger as ledger_store
 from billing.store.database import brief, is_about_content
 from wire import backoff, subjects
+from wire.cancellation import raise_if_cancelled
 from wire.usage_stream import ensure_usage_stream
 
 log = observe.get_logger(__name__)
@@ -44,6 +45,7 @@ async def consume(nc: Client, engine: AsyncEngine, ack_wait_s: float) -> None:
         try:
             subscription = await subscribe(nc, ack_wait_s)
             while True:
+                raise_if_cancelled()
                 messages = await fetch(subscription)
                 if messages:
                     await settle(engine, messages)

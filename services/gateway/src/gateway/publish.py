@@ -15,6 +15,7 @@ import observe
 from gateway import metrics
 from gateway.spool import Spool
 from wire import backoff, subjects, usage_stream
+from wire.cancellation import raise_if_cancelled
 
 log = observe.get_logger(__name__)
 
@@ -27,6 +28,7 @@ ACK_TIMEOUT_S = 2.0
 async def publish_usage(spool: Spool, nc: Client) -> None:
     """Publishes batch after batch until cancelled; a batch is retried for ever."""
     while True:
+        raise_if_cancelled()
         await spool.wait_for_events()
         if spool.waiting_events < MOST_EVENTS:
             await asyncio.sleep(GATHER_S)
