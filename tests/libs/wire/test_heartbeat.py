@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 
+import pytest
+
 from millrace.v1 import fleet_pb2
 from tests.fixtures.wait import until
 from wire import nats_connection, registry
@@ -61,6 +63,7 @@ async def test_a_change_of_state_travels_without_waiting_for_the_next_beat(nats_
     await nc.close()
 
 
+@pytest.mark.fault
 async def test_a_silent_process_is_gone_within_one_ttl(nats_server):
     nc = await nats_connection.connect(nats_server.url, "test")
     other = await nats_connection.connect(nats_server.url, "silent")

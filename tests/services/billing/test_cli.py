@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.services.billing.world import Billing, World, usage_event
+
+pytestmark = pytest.mark.engine  # a Python process for every command is slow
 
 MILLRACE = Path(sys.executable).parent / "millrace"
 
