@@ -103,5 +103,6 @@ async def test_a_prefill_that_its_client_leaves_is_stopped(stack, until_whole, s
         await until(is_idle, within_s=7, what="prefill gave the request up")
         after = await decode.GetWorkerStatus(worker_pb2.GetWorkerStatusRequest())
         assert after.nixl_bytes_pulled == before.nixl_bytes_pulled, "its KV was moved for nobody"
-    assert "request_aborted" in stack.log("prefill-1")
+    if not leaves_at_once:  # one that left earlier may never have reached the worker
+        assert "request_aborted" in stack.log("prefill-1")
     await ask(sdk)
