@@ -1,6 +1,6 @@
 """A request and its answer inside the router, free of HTTP and of Dynamo."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from wire.deadlines import Deadline
@@ -67,4 +67,3 @@ class Path:
     decode_worker: int | None = None
     is_prefill_local: bool = False
     migrations: int = 0
-    attempts: list[str] = field(default_factory=list)

@@ -11,8 +11,6 @@ from tokenizers.decoders import DecodeStream
 
 from router.domain import FinishReason, TextDelta, Tokens
 
-REPLACEMENT = "\ufffd"
-
 
 class TextStream:
     """Turns one request's tokens into text deltas."""
@@ -21,7 +19,6 @@ class TextStream:
         self._tokenizer = tokenizer
         self._decoder = DecodeStream(skip_special_tokens=True)
         self._stop_texts = tuple(stop_texts)
-        self._longest = max((len(text) for text in stop_texts), default=0)
         self._held = ""
         self._undecoded: list[int] = []
         self.has_stopped = False
