@@ -100,6 +100,7 @@ class World:
         self.admin_key = f"admin-{secrets.token_urlsafe(24)}"
         self.mark = folder / "mutant-mark"
         self.nc: Client
+        self._published_seq = 0
         self._start = start
         self._clients: list[httpx.AsyncClient] = []
 
@@ -147,15 +148,19 @@ class World:
             batch = usage_pb2.UsageBatch(batch_id=ids.new_request_id(), events=events)
             message_id = message_ids[number] if message_ids else batch.batch_id
             headers = {"Nats-Msg-Id": message_id}
-            await js.publish(subjects.USAGE_SUBJECT, batch.SerializeToString(), headers=headers)
+            stored = await js.publish(
+                subjects.USAGE_SUBJECT, batch.SerializeToString(), headers=headers
+            )
+            self._published_seq = max(self._published_seq, stored.seq)
 
     async def publish_bytes(self, payload: bytes) -> None:
         """Sends a message that no gateway would send."""
         await ensure_usage_stream(self.nc.jetstream())
-        await self.nc.jetstream().publish(subjects.USAGE_SUBJECT, payload)
+        stored = await self.nc.jetstream().publish(subjects.USAGE_SUBJECT, payload)
+        self._published_seq = max(self._published_seq, stored.seq)
 
     async def until_settled(self) -> None:
-        """Returns when every message was acknowledged."""
+        """Returns when every message that this world published was acknowledged."""
 
         async def is_settled() -> bool:
             js = self.nc.jetstream()
@@ -163,7 +168,9 @@ class World:
                 consumer = await js.consumer_info(subjects.USAGE_STREAM, subjects.USAGE_CONSUMER)
             except (NotFoundError, nats.errors.Error):
                 return False
-            return bool(consumer.num_pending == 0 and consumer.num_ack_pending == 0)
+            # Not num_pending: the server may count a message there a little after it stored it.
+            floor = consumer.ack_floor
+            return floor is not None and floor.stream_seq >= self._published_seq
 
         await until(is_settled, within_s=SETTLED_WITHIN_S, what="every usage message acknowledged")
 
