@@ -1,0 +1,1 @@
+"""How each model family writes reasoning and tool calls: tables, detection, rendering."""

@@ -1,0 +1,1 @@
+"""Grammars in xgrammar's EBNF (GBNF with Token and ExcludeToken), written from plan and format."""

@@ -1,0 +1,1 @@
+"""The model's output, incrementally, as reasoning, content and guarded calls."""

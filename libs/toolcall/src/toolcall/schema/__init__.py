@@ -1,0 +1,1 @@
+"""Client JSON Schemas: their check, their normal form, and what no grammar can enforce."""
