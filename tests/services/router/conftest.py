@@ -62,12 +62,18 @@ def model_dir():
     return model.ensure("smollm2")
 
 
+@pytest.fixture(scope="session")
+def glm_dir():
+    """The folder of the model with GLM's control tokens and template."""
+    return model.ensure("smollm2-glm")
+
+
 @pytest.fixture
 def make_cluster(nats_server, start_service, model_dir, tmp_path):
     """Starts a router, then the asked workers; waits until the router sees them."""
     clusters = []
 
-    def make(prefill=1, decode=1, **settings):
+    def make(prefill=1, decode=1, model_dir=model_dir, **settings):
         discovery = tmp_path / "dynamo"
         discovery.mkdir(exist_ok=True)
         port = ports.free_port()

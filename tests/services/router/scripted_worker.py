@@ -9,6 +9,9 @@ SCRIPT_FILE is JSON that is read at every request:
     die_after     SIGKILL this process after so many tokens of the next answer
     refuse        raise EngineShutdown
     delay_s       wait before each token
+    outputs       lists of token ids; request number n of this worker process generates outputs[n],
+                  then stops
+    is_continued  an output goes on behind what the prompt already holds of the answer
 Every request it got is appended to SCRIPT_FILE.<role>.<pid>.requests as a JSON line.
 """
 
@@ -47,6 +50,7 @@ class ScriptedEngine(LLMEngine):
         self.role, self.script = role, script
         self.aborted: set[str] = set()
         self.offers = 0
+        self.outputs = 0
 
     @classmethod
     async def from_args(cls, argv=None):
@@ -84,6 +88,10 @@ class ScriptedEngine(LLMEngine):
                 "completion_usage": self._usage(prompt, 1, script.get("cached", 0)),
             }
             return
+        if "outputs" in script:
+            async for chunk in self._scripted(request, script):
+                yield chunk
+            return
         most = request["stop_conditions"]["max_tokens"]
         for made in range(1, most + 1):
             await asyncio.sleep(script.get("delay_s", 0))
@@ -98,6 +106,23 @@ class ScriptedEngine(LLMEngine):
             if script.get(f"die_after_{self.role}") == made:
                 await asyncio.sleep(0.05)  # let the token leave
                 self.script.write_text("{}")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    async def _scripted(self, request, script):
+        output = script["outputs"][self.outputs]
+        self.outputs += 1
+        if script.get("is_continued"):
+            output = output[request["extra_args"]["grammar_prefix_tokens"] :]
+        for made, token in enumerate(output, start=1):
+            await asyncio.sleep(script.get("delay_s", 0))
+            chunk = {"token_ids": [token], "index": 0}
+            if made == len(output):
+                chunk["finish_reason"] = "stop"
+                chunk["completion_usage"] = self._usage(request["token_ids"], made, 0)
+            yield chunk
+            if script.get(f"die_after_{self.role}") == made:
+                await asyncio.sleep(0.05)  # let the token leave
+                self.script.write_text(json.dumps(script | {f"die_after_{self.role}": None}))
                 os.kill(os.getpid(), signal.SIGKILL)
 
     async def abort(self, context):

@@ -1,7 +1,8 @@
 """The Dynamo backend of a worker: one vLLM engine, tokens in and tokens out.
 
 Invariants: an abort reaches the engine as soon as it is safe; a request on a dead engine ends with
-an error that lets the router move it to another worker; the last chunk carries exact token counts.
+an error that lets the router move it to another worker, one whose grammar failed with an error that
+does not; the last chunk carries exact token counts.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ import observe
 from engine.control import WorkerControl
 from engine.counters import stat_logger
 from engine.engine_args import async_engine_args
-from engine.errors import EngineNotStarted, WorkerDraining
+from engine.errors import EngineNotStarted, HookMissing, WorkerDraining
+from engine.grammars import PREFIX_KEY, missing_hooks
 from engine.membership import Membership
 from engine.requests import offered_kv, sampling_params, wants_offer
 from engine.work import Work
@@ -52,6 +54,8 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         # Dynamo's worker has just put its own handlers on the root logger.
         observe.configure_logs(self.work.role, self.work.instance)
         args = async_engine_args(self.work.settings, self.work.role, self._kv_events)
+        if missing := missing_hooks():
+            raise HookMissing(f"vLLM's plugins did not install {missing}; its log says why")
         self._llm = AsyncLLM.from_engine_args(
             args, stat_loggers=[stat_logger(self.work.counters, self._publish_load)]
         )
@@ -135,7 +139,7 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
                     "index": completion.index,
                 }
                 if completion.finish_reason:
-                    chunk["finish_reason"] = normalize_finish_reason(completion.finish_reason)
+                    chunk["finish_reason"] = _finish_reason(completion.finish_reason, params)
                     chunk["completion_usage"] = _usage(len(prompt), generated, cached)
                 if offers and output.kv_transfer_params is not None:
                     chunk["disaggregated_params"] = {
@@ -216,6 +220,23 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
                 dp_rank=0,
             ),
         )
+
+
+def _finish_reason(reason: str, params: Any) -> str:
+    """vLLM's finish reason as Dynamo takes it; it makes {"error": message} of "error: message".
+
+    vLLM's own "error" says no more. Raises EngineShutdown where another worker may do better.
+    """
+    if reason != "error":
+        return str(normalize_finish_reason(reason))
+    if params.structured_outputs is None:
+        raise EngineShutdown("the engine of this worker gave the request up")
+    behind = params.extra_args[PREFIX_KEY]
+    return (
+        "error: the engine could not follow the grammar of this answer"
+        + (f" behind its first {behind} tokens" if behind else "")
+        + "; the worker's log says why"
+    )
 
 
 def _usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def kv_transfer_config(settings: EngineSettings, role: Role) -> dict[str, Any]:
 
 def async_engine_args(settings: EngineSettings, role: Role, kv_events_endpoint: str) -> Any:
     """vLLM's AsyncEngineArgs; KV events for the router go out on `kv_events_endpoint`."""
-    from vllm.config import KVEventsConfig, KVTransferConfig
+    from vllm.config import KVEventsConfig, KVTransferConfig, StructuredOutputsConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     return AsyncEngineArgs(
@@ -55,4 +55,7 @@ def async_engine_args(settings: EngineSettings, role: Role, kv_events_endpoint: 
             enable_kv_cache_events=True, publisher="zmq", endpoint=kv_events_endpoint
         ),
         kv_transfer_config=KVTransferConfig(**kv_transfer_config(settings, role)),
+        # `auto` would try another backend for a grammar that xgrammar refuses, and the first
+        # request's backend stays the engine's for good.
+        structured_outputs_config=StructuredOutputsConfig(backend="xgrammar"),
     )

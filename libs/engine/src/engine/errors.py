@@ -11,3 +11,17 @@ class EngineNotStarted(EngineError):
 
 class WorkerDraining(EngineError):
     """The worker finishes what it has and takes nothing new; the router must choose another one."""
+
+
+class HookMissing(EngineError):
+    """vLLM could not load one of our plugins; it only logs that."""
+
+
+class GrammarPrefixRefused(EngineError):
+    """The tokens that an answer is to go on from are no beginning of what its grammar allows."""
+
+    def __init__(self, count: int, place: int, token_id: int) -> None:
+        super().__init__(
+            f"the last {count} prompt tokens do not follow the grammar, or end it: token {token_id}"
+            f" at place {place}"
+        )

@@ -8,6 +8,7 @@ never gets here: one wrong block list kills vLLM's EngineCore
 from collections.abc import Mapping
 from typing import Any
 
+from engine.grammars import PREFIX_KEY, prefix_tokens
 from engine.settings import Role
 
 OFFER_KV: Mapping[str, Any] = {
@@ -68,10 +69,6 @@ def sampling_params(
     for name in SAMPLING_FIELDS:
         if options.get(name) is not None:
             setattr(params, name, options[name])
-    if guided := options.get("guided_decoding"):
-        params.structured_outputs = StructuredOutputsParams(
-            **{key: value for key, value in guided.items() if value is not None}
-        )
     for name in ("min_tokens", "ignore_eos"):
         if stop.get(name) is not None:
             setattr(params, name, stop[name])
@@ -83,11 +80,26 @@ def sampling_params(
         params.logprobs = output["logprobs"]
     params.detokenize = False
     params.output_kind = RequestOutputKind.DELTA
+    extra_args: dict[str, Any] = {}
     if wants_offer(request, role):
+        # No grammar either: decode samples the answer's first token, and masks it.
         params.max_tokens, params.min_tokens = 1, 0
-        params.extra_args = {"kv_transfer_params": dict(OFFER_KV)}
-    elif offer := offered_kv(request):
-        params.extra_args = {"kv_transfer_params": dict(offer)}
+        extra_args["kv_transfer_params"] = dict(OFFER_KV)
+    else:
+        if offer := offered_kv(request):
+            extra_args["kv_transfer_params"] = dict(offer)
+        if guided := options.get("guided_decoding"):
+            if params.ignore_eos:
+                raise ValueError(
+                    "ignore_eos does not go with a grammar: behind its end nothing would be masked"
+                )
+            params.structured_outputs = StructuredOutputsParams(
+                **{key: value for key, value in guided.items() if value is not None}
+            )
+            extra_args[PREFIX_KEY] = prefix_tokens(
+                request.get("extra_args"), len(request["token_ids"])
+            )
+    params.extra_args = extra_args or None
     # setattr skips msgspec's own normalisation (greedy, end-of-sequence sets).
     params.__post_init__()
     return params

@@ -11,7 +11,8 @@ from typing import Any
 from toolcall.errors import ToolCallError
 
 FIRST_MARK, MOST_MARKS = 0xD800, 0x800
-TAG_EDGES = (("<", ">"), ("[", "]"), ("<|", "|>"), ("</", ">"))
+TAG_EDGES = (("<", ">"), ("[", "]"), ("｜", "｜"))
+"""`｜DSML｜` (DeepSeek) is a tag's inside; its tokenizers do not call it special."""
 
 
 class Marks:

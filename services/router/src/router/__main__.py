@@ -9,11 +9,13 @@ from nats.aio.client import Client
 
 import observe
 from millrace.v1 import fleet_pb2
+from router.constrain import Constrainer
 from router.edge.app import build_app
 from router.render import Renderer
 from router.service import RouterService
 from router.settings import RouterSettings
 from router.workers import Workers
+from toolcall.compiling.checker import GrammarChecker
 from wire import http_edge, nats_connection, registry, stopping
 from wire.heartbeat import Heartbeat, new_record
 from wire.ids import new_instance
@@ -29,7 +31,8 @@ KEEP_ALIVE_S = 75
 async def run(settings: RouterSettings, instance: str, metrics_url: str) -> None:
     """Serves until SIGTERM or SIGINT."""
     stop = stopping.stop_event()
-    renderer = Renderer(settings.model_dir, settings.context_tokens)
+    renderer = Renderer(settings.model_dir, settings.context_tokens, settings.tool_format)
+    checker = GrammarChecker(settings.model_dir, budget_s=settings.grammar_budget_s)
     # Before Dynamo's runtime, which does not wait for NATS by itself.
     nc = await nats_connection.connect(settings.nats_url, instance)
     runtime = DistributedRuntime(
@@ -40,7 +43,9 @@ async def run(settings: RouterSettings, instance: str, metrics_url: str) -> None
     )
     workers = Workers(settings.block_tokens)
     await workers.open(runtime, settings.dynamo_namespace)
-    server = _http_server(RouterService(settings, renderer, workers))
+    constrainer = Constrainer(renderer, checker)
+    server = _http_server(RouterService(settings, renderer, constrainer, workers))
+    await checker.start()
     try:
         with http_edge.listen(settings.host, settings.http_port) as listener:
             record = _record(settings, instance, metrics_url, listener.getsockname()[1])
@@ -61,6 +66,7 @@ async def run(settings: RouterSettings, instance: str, metrics_url: str) -> None
                 for task in background:
                     task.cancel()
     finally:
+        await checker.close()
         await nc.close()
         runtime.shutdown()
 

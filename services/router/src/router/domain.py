@@ -6,6 +6,7 @@ from typing import Any, Literal
 from wire.deadlines import Deadline
 
 FinishReason = Literal["stop", "length"]
+"""Why the engine ended."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Generation:
     ignore_eos: bool = False
     session_id: str | None = None
     priority: int = 0
+    grammar: str | None = None
+    """What the answer must match, in xgrammar's EBNF."""
+    grammar_prefix_tokens: int = 0
+    """How many last tokens of `prompt` are the beginning of the answer that the grammar covers."""
 
 
 @dataclass
@@ -48,14 +53,6 @@ class Tokens:
     """Newly generated tokens; the last of a request carries its finish reason."""
 
     token_ids: tuple[int, ...]
-    finish_reason: FinishReason | None = None
-
-
-@dataclass(frozen=True)
-class TextDelta:
-    """New text for the client; the last of a request carries its finish reason."""
-
-    text: str
     finish_reason: FinishReason | None = None
 
 

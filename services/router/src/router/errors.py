@@ -1,5 +1,7 @@
 """What can go wrong with a request in the router; `edge/error_replies.py` translates each once."""
 
+from toolcall.errors import Fault
+
 
 class RouterError(Exception):
     """Base of the router's errors; the message is written for the API user."""
@@ -26,6 +28,14 @@ class ContextTooLong(InvalidRequest):
         )
 
 
+class InvalidModelOutput(RouterError):
+    """The model's output broke the request's own rules, and no retry was possible or helped."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"The model's answer was not usable: {fault.message} Try again.")
+        self.code = "invalid_response" if fault.kind == "invalid_content" else "invalid_tool_call"
+
+
 class ModelNotServed(RouterError):
     """This router serves another model."""
 
@@ -41,6 +51,13 @@ class WorkerFailed(RouterError):
         super().__init__(message)
         self.worker_id = worker_id
         self.is_gone = is_gone
+
+
+class GenerationFailed(RouterError):
+    """The engine gave this request up (its grammar failed there, for one) and runs on."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"The model could not generate this answer: {message}")
 
 
 class DeadlineExceeded(RouterError):

@@ -7,7 +7,7 @@ used at most once; usage is counted from the original request, so nothing is cou
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,13 @@ from opentelemetry import trace
 
 import observe
 from router.domain import FinishReason, Generation, Path, Tokens, Usage
-from router.errors import DeadlineExceeded, NoWorkers, RequestCancelled, WorkerFailed
+from router.errors import (
+    DeadlineExceeded,
+    GenerationFailed,
+    NoWorkers,
+    RequestCancelled,
+    WorkerFailed,
+)
 from router.metrics import ATTEMPTS, MIGRATIONS
 from router.pick import is_prefill_local, pick_decode
 from router.sessions import Sessions
@@ -46,7 +52,10 @@ class Run:
         self._emitted: list[int] = []
         self._context: Any = None
         self._cancelled = asyncio.Event()
+        self.on_first_token: Callable[[], None] = lambda: None
         self._attempt = 0
+        self._failures = 0
+        self._has_begun = False
         # Kept by hand: an async generator runs in the context of whoever asks for its next item.
         self._trace_parent = otel_context.get_current()
 
@@ -56,16 +65,39 @@ class Run:
         if self._context is not None:
             self._context.stop_generating()
 
+    @property
+    def emitted(self) -> tuple[int, ...]:
+        """The tokens of the answer so far."""
+        return tuple(self._emitted)
+
+    def retry(self, keep: int, least_temperature: float) -> None:
+        """Goes back to the first `keep` tokens; `tokens()` then generates the rest anew.
+
+        What is thrown away was computed but is not part of the answer: it is not billed. A greedy
+        request gets `least_temperature`, a seeded one its next seed: else the same would come.
+        """
+        del self._emitted[keep:]
+        self.usage.completion_tokens = keep
+        sampling = dict(self.generation.sampling)
+        if sampling.get("temperature") == 0:
+            sampling["temperature"] = least_temperature
+        if sampling.get("seed") is not None:
+            sampling["seed"] += 1
+        self.generation = replace(self.generation, sampling=sampling)
+
     async def tokens(self) -> AsyncGenerator[Tokens, None]:
         """All tokens of the answer, the last with its finish reason.
 
-        Raises DeadlineExceeded, NoWorkers, InvalidRequest or RequestCancelled.
+        Raises DeadlineExceeded, GenerationFailed, NoWorkers, InvalidRequest or RequestCancelled.
         """
         timer = asyncio.get_running_loop().call_later(
             self.generation.deadline.left_s(), self._stop_context
         )
         try:
             async for tokens in self._over_attempts():
+                if tokens.token_ids and not self._has_begun:
+                    self._has_begun = True
+                    self.on_first_token()
                 self._emitted.extend(tokens.token_ids)
                 self.usage.completion_tokens = len(self._emitted)
                 yield tokens
@@ -85,9 +117,10 @@ class Run:
             except WorkerFailed as failure:
                 self._note_failure(failure)
                 self._raise_if_over()
-                if self._attempt >= self._settings.max_attempts:
+                self._failures += 1
+                if self._failures >= self._settings.max_attempts:
                     raise NoWorkers(
-                        f"{self._attempt} workers failed one after the other; the last said:"
+                        f"{self._failures} workers failed one after the other; the last said:"
                         f" {failure}"
                     ) from failure
 
@@ -110,7 +143,7 @@ class Run:
             async for chunk in self._stream(kind, worker_id, request, "decode"):
                 if is_first and offer is None and (cached := cached_tokens(chunk)) is not None:
                     self.usage.cached_tokens = cached
-                finish = FINISH_REASONS.get(chunk.get("finish_reason") or "")
+                finish = finish_of(chunk)
                 token_ids = tuple(chunk.get("token_ids") or ())
                 if token_ids or finish is not None:
                     yield Tokens(token_ids, finish)
@@ -169,7 +202,9 @@ class Run:
             if worker_id is None:
                 break
             self.path.prefill_worker = worker_id
-            request = worker_request(replace(generation, max_tokens=1), self._settings.model_name)
+            # Only the prompt's KV is wanted: the token that comes with it is thrown away.
+            bare = replace(generation, max_tokens=1, grammar=None)
+            request = worker_request(bare, self._settings.model_name)
             request["extra_args"] = {"kv_handoff": "offer"}
             try:
                 offer: dict[str, Any] | None = None
@@ -216,6 +251,7 @@ class Run:
             prompt=(*self.generation.prompt, *self._emitted),
             max_tokens=self.generation.max_tokens - done,
             min_tokens=max(0, self.generation.min_tokens - done),
+            grammar_prefix_tokens=done,
         )
 
     def _note_failure(self, failure: WorkerFailed) -> None:
@@ -245,10 +281,14 @@ class Run:
 
 def worker_request(generation: Generation, model_name: str) -> dict[str, Any]:
     """Dynamo's PreprocessedRequest (dynamo/common/backend/engine.py, GenerateRequest)."""
+    sampling, extra_args = dict(generation.sampling), {}
+    if generation.grammar is not None:
+        sampling["guided_decoding"] = {"grammar": generation.grammar}
+        extra_args["grammar_prefix_tokens"] = generation.grammar_prefix_tokens
     return {
         "token_ids": list(generation.prompt),
         "model": model_name,
-        "sampling_options": generation.sampling,
+        "sampling_options": sampling,
         "stop_conditions": {
             "max_tokens": generation.max_tokens,
             "min_tokens": generation.min_tokens,
@@ -259,7 +299,20 @@ def worker_request(generation: Generation, model_name: str) -> dict[str, Any]:
         "eos_token_ids": list(generation.stop_token_ids),
         "annotations": [],
         "routing": {"priority": generation.priority},
+        "extra_args": extra_args,
     }
+
+
+def finish_of(chunk: dict[str, Any]) -> FinishReason | None:
+    """Why the engine ended, None when it has not. Raises GenerationFailed.
+
+    A request that the engine gave up has {"error": message} in place of a reason; another worker
+    would do the same.
+    """
+    reason = chunk.get("finish_reason")
+    if isinstance(reason, dict):
+        raise GenerationFailed(str(reason.get("error") or reason))
+    return FINISH_REASONS.get(reason or "")
 
 
 def cached_tokens(chunk: dict[str, Any]) -> int | None:

@@ -8,6 +8,7 @@ compares.
 
 import json
 from collections.abc import Sequence
+from dataclasses import astuple
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,29 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from router.errors import ContextTooLong, InvalidRequest
+from toolcall.formats import detect
+from toolcall.formats.table import WireFormat
+from toolcall.grammar.build import AnswerStart
+from toolcall.marks import Marks, control_tokens
 
 
 class Renderer:
-    """Tokenizer, chat template and end-of-sequence ids of one model folder."""
+    """Tokenizer, chat template, tool format and end-of-sequence ids of one model folder."""
 
-    def __init__(self, model_dir: Path, context_tokens: int) -> None:
+    def __init__(self, model_dir: Path, context_tokens: int, tool_format: str = "auto") -> None:
         self.tokenizer: Any = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+        added = json.loads((model_dir / "tokenizer.json").read_text())["added_tokens"]
+        self.marks = Marks(control_tokens(added))
         self.context_tokens = context_tokens
         config = json.loads((model_dir / "tokenizer_config.json").read_text())
         self._specials = {
             name: config[name] for name in ("bos_token", "eos_token", "pad_token") if name in config
         }
-        self._template = _environment().from_string((model_dir / "chat_template.jinja").read_text())
+        template = (model_dir / "chat_template.jinja").read_text()
+        self._template = _environment().from_string(template)
+        self.format = _tool_format(tool_format, template)
         self.eos_token_ids = _eos_token_ids(model_dir)
+        self.visible_marks = _visible_marks(self.marks, added, self.format)
 
     def render_chat(
         self,
@@ -56,6 +66,16 @@ class Renderer:
                 f"The model's chat template cannot render these messages: {error}", param="messages"
             ) from error
 
+    def answer_start(self, prompt_text: str) -> AnswerStart:
+        """Whether the prompt ends inside the model's reasoning, behind it, or before any."""
+        if self.format is None or self.format.reasoning is None:
+            return "after_reasoning"
+        opening, closing = self.format.reasoning
+        end = prompt_text.rstrip()
+        if end.endswith(opening):
+            return "in_reasoning"
+        return "after_reasoning" if end.endswith(closing) else "fresh"
+
     def tokenize(self, text: str, param: str) -> tuple[int, ...]:
         """Token ids of a prompt. Raises ContextTooLong when no room is left for an answer."""
         return self.check_length(
@@ -75,6 +95,36 @@ class Renderer:
                 param=param,
             )
         return prompt
+
+
+def _tool_format(name: str, template: str) -> WireFormat | None:
+    if name == "none":
+        return None
+    return detect.detect(template) if name == "auto" else detect.by_name(name)
+
+
+def _visible_marks(
+    marks: Marks, added: Sequence[dict[str, Any]], tool_format: WireFormat | None
+) -> frozenset[int]:
+    """Control tokens that belong to an answer: tags, and special tokens that the format uses."""
+    special = {token["id"] for token in added if token.get("special")}
+    used = set(marks.encode("".join(_literals(tool_format))))
+    return frozenset(
+        id_ for id_ in marks.token_ids if id_ not in special or marks.mark_of(id_) in used
+    )
+
+
+def _literals(tool_format: WireFormat | None) -> list[str]:
+    """Every text of the format's table row that may stand in an answer."""
+    if tool_format is None:
+        return []
+    literals: list[str] = []
+    for value in (*astuple(tool_format.arguments), *astuple(tool_format)):
+        literals += [value] if isinstance(value, str) else []
+        literals += (
+            [part for part in value if isinstance(part, str)] if isinstance(value, tuple) else []
+        )
+    return literals
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

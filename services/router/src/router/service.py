@@ -2,6 +2,7 @@
 
 import time
 
+from router.constrain import Constrainer
 from router.domain import Generation
 from router.generate import Run
 from router.render import Renderer
@@ -13,9 +14,16 @@ from router.workers import Workers
 class RouterService:
     """Starts, finds and ends requests."""
 
-    def __init__(self, settings: RouterSettings, renderer: Renderer, workers: Workers) -> None:
+    def __init__(
+        self,
+        settings: RouterSettings,
+        renderer: Renderer,
+        constrainer: Constrainer,
+        workers: Workers,
+    ) -> None:
         self.settings = settings
         self.renderer = renderer
+        self.constrainer = constrainer
         self.workers = workers
         self._sessions = Sessions(settings.session_ttl_s, time.monotonic)
         self._runs: dict[str, Run] = {}

@@ -30,6 +30,11 @@ class RouterSettings(BaseSettings):
     no_worker_wait_s: float = 20.0
     """How long a request waits for a first worker while none is there (they may be restarting)."""
     default_deadline_s: float = 600.0
+    tool_format: str = "auto"
+    """How the model writes tool calls: a name of toolcall.formats, "none", or "auto": found in the
+    chat template."""
+    grammar_budget_s: float = 2.0
+    """A grammar that takes longer to compile is replaced by the widest one."""
 
     cluster: str = Field(default="local", validation_alias="MILLRACE_CLUSTER")
     nats_url: str = Field(default="nats://127.0.0.1:4222", validation_alias="NATS_URL")

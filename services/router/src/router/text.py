@@ -1,58 +1,95 @@
-"""From tokens to text: incremental detokenising and stop strings.
+"""From tokens to text: incremental detokenising, marks for control tokens, and stop strings.
 
-Invariant: the concatenated deltas of a request are the same text for every way in which its tokens
-arrive in chunks, and never hold a half character or any part of a stop string.
+Invariant: the concatenated text of a request is the same for every way in which its tokens arrive
+in chunks, and never holds a half character or any part of a stop string.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
-from router.domain import FinishReason, TextDelta, Tokens
+from toolcall.marks import Marks
 
 
 class TextStream:
-    """Turns one request's tokens into text deltas."""
+    """Turns one answer's tokens into text in which control tokens are marks (`toolcall.marks`).
 
-    def __init__(self, tokenizer: Any, stop_texts: Sequence[str]) -> None:
+    `visible` are the control tokens that come out as marks; all others leave no trace, as the end
+    of the answer leaves none.
+    """
+
+    def __init__(self, tokenizer: Any, marks: Marks, visible: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._decoder = DecodeStream(skip_special_tokens=True)
-        self._stop_texts = tuple(stop_texts)
-        self._held = ""
+        self._marks = marks
+        self._visible = visible
         self._undecoded: list[int] = []
-        self.has_stopped = False
+        self._length = 0
+        self._lengths: list[int] = []
 
-    def push(self, tokens: Tokens) -> TextDelta:
-        """The text that these tokens complete; after a stop string nothing more comes out."""
-        for token_id in tokens.token_ids:
-            self._undecoded.append(token_id)
-            piece = self._decoder.step(self._tokenizer, token_id)
-            if piece is not None:
-                self._undecoded.clear()
-                self._held += piece
-        finish = tokens.finish_reason
-        if finish is not None:
-            self._held += self._flush_undecoded()
-        return self._release(finish)
+    def push(self, token_ids: Iterable[int]) -> str:
+        """The text that these tokens complete."""
+        pieces = []
+        for token_id in token_ids:
+            piece = self._step(token_id)
+            self._length += len(piece)
+            self._lengths.append(self._length)
+            pieces.append(piece)
+        return "".join(pieces)
 
-    def _flush_undecoded(self) -> str:
-        """What is left when a limit cut a character in two; its bytes are shown, not dropped."""
+    def flush(self) -> str:
+        """What is left when the answer ended inside a character; its bytes are shown, not lost."""
         if not self._undecoded:
             return ""
         text: str = self._tokenizer.decode(self._undecoded, skip_special_tokens=True)
+        self._undecoded.clear()
         return text
 
-    def _release(self, finish: FinishReason | None) -> TextDelta:
+    def tokens_before(self, length: int) -> int:
+        """How many of the tokens make up no more than the first `length` characters."""
+        at = bisect_left(self._lengths, length)
+        return at + 1 if at < len(self._lengths) and self._lengths[at] == length else at
+
+    def _step(self, token_id: int) -> str:
+        mark = self._marks.mark_of(token_id)
+        if mark is not None:
+            return self.flush() + (mark if token_id in self._visible else "")
+        self._undecoded.append(token_id)
+        piece: str | None = self._decoder.step(self._tokenizer, token_id)
+        if piece is None:
+            return ""
+        self._undecoded.clear()
+        return piece
+
+
+class StopTexts:
+    """Ends a text at the first stop string, wherever the pieces of it are cut."""
+
+    def __init__(self, stop_texts: Sequence[str]) -> None:
+        self._stop_texts = tuple(stop_texts)
+        self._held = ""
+        self.has_stopped = False
+
+    def push(self, text: str) -> str:
+        """The text that is surely before any stop string; nothing more after one was found."""
+        if self.has_stopped:
+            return ""
+        self._held += text
         end = first_stop(self._held, self._stop_texts)
         if end is not None:
             self.has_stopped = True
             text, self._held = self._held[:end], ""
-            return TextDelta(text, "stop")
-        keep = 0 if finish is not None else held_back(self._held, self._stop_texts)
-        cut = len(self._held) - keep
+            return text
+        cut = len(self._held) - held_back(self._held, self._stop_texts)
         text, self._held = self._held[:cut], self._held[cut:]
-        return TextDelta(text, finish)
+        return text
+
+    def flush(self) -> str:
+        """What was held back, when the text ends without becoming a stop string."""
+        text, self._held = self._held, ""
+        return text
 
 
 def first_stop(text: str, stop_texts: Sequence[str]) -> int | None:

@@ -7,6 +7,8 @@ from pydantic import ValidationError
 
 from router.errors import (
     DeadlineExceeded,
+    GenerationFailed,
+    InvalidModelOutput,
     InvalidRequest,
     ModelNotServed,
     NoWorkers,
@@ -18,6 +20,9 @@ from router.errors import (
 REPLIES: dict[type[RouterError], tuple[int, str, str | None, bool]] = {
     InvalidRequest: (400, "invalid_request_error", None, False),
     ModelNotServed: (404, "invalid_request_error", "model_not_found", False),
+    # Not 502 or 503: a gateway would send the request on and have it computed again elsewhere.
+    InvalidModelOutput: (500, "server_error", None, False),
+    GenerationFailed: (500, "server_error", "generation_failed", False),
     NoWorkers: (503, "server_error", "no_capacity", True),
     DeadlineExceeded: (504, "server_error", "deadline_exceeded", True),
     RequestCancelled: (499, "invalid_request_error", "request_cancelled", False),
@@ -46,7 +51,9 @@ def body_of(message: str, error_type: str, param: str | None, code: str | None) 
 def from_validation(error: ValidationError | RequestValidationError) -> InvalidRequest:
     """The first fault that pydantic found, with the path of the field."""
     fault = error.errors()[0]
-    path = ".".join(str(part) for part in fault["loc"] if not _is_union_branch(part))
+    parts = [part for part in fault["loc"] if not _is_union_branch(part)]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    path = path.removeprefix(".")
     given = fault.get("input")
     shown = f", got {type(given).__name__}" if not isinstance(given, dict | list) else ""
     if isinstance(given, int | float | bool):

@@ -6,18 +6,17 @@ What changes the answer and is not supported is refused by name; what does not c
 
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
+from router.constrain import Wishes
 from router.errors import InvalidRequest
 
 Number = Annotated[float, Field(strict=False)]
 MOST_STOPS = 4
 UNSUPPORTED = {
-    "tools": "tool calls are not served by this deployment yet",
-    "tool_choice": "tool calls are not served by this deployment yet",
-    "functions": "tool calls are not served by this deployment yet",
-    "function_call": "tool calls are not served by this deployment yet",
-    "response_format": 'only {"type": "text"} is served by this deployment yet',
+    "functions": "functions became tools in OpenAI's API: send tools",
+    "function_call": "function_call became tool_choice in OpenAI's API: send tool_choice",
     "logit_bias": "logit_bias is not supported",
     "logprobs": "log probabilities are not supported",
     "top_logprobs": "log probabilities are not supported",
@@ -28,9 +27,8 @@ UNSUPPORTED = {
     "suffix": "suffix is not supported",
 }
 """Fields that would change the answer; falsy values and those in NEUTRAL pass."""
+GUIDED = ("structured_outputs", "guided_json", "guided_regex", "guided_choice")
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "tool_choice": ("none",),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "best_of": (1,),
     "function_call": ("none",),
@@ -58,7 +56,19 @@ class Message(BaseModel):
         if isinstance(content, list):
             content = "".join(part.text for part in content)
         role = "system" if self.role == "developer" else self.role
-        return {**(self.model_extra or {}), "role": role, "content": content or ""}
+        message = {**(self.model_extra or {}), "role": role, "content": content or ""}
+        if message.get("tool_calls"):
+            message["tool_calls"] = [_call_for_template(call) for call in message["tool_calls"]]
+        if message.get("reasoning_content") is None and "reasoning" in message:
+            message["reasoning_content"] = message["reasoning"]
+        return message
+
+
+def _call_for_template(call: dict[str, Any]) -> dict[str, Any]:
+    """The call with its arguments decoded: templates write each one in the model's own format."""
+    function = call["function"]
+    arguments = orjson.loads(function["arguments"] or b"{}")
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 class StreamOptions(BaseModel):
@@ -102,6 +112,15 @@ class CommonRequest(BaseModel):
         """The most tokens that the answer may have, None for as many as fit."""
         return self.max_tokens
 
+    def wishes(self) -> Wishes:
+        """What shapes the answer, unchecked."""
+        return Wishes(guided=self._guided(), is_chat=False)
+
+    def _guided(self) -> dict[str, Any] | None:
+        """vLLM's own fields for constrained answers."""
+        extra = self.model_extra or {}
+        return {name: extra[name] for name in GUIDED if extra.get(name) is not None} or None
+
     def stop_texts(self) -> tuple[str, ...]:
         """The stop strings. Raises InvalidRequest for too many or empty ones."""
         stops = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
@@ -131,12 +150,31 @@ class ChatRequest(CommonRequest):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
+    tools: Any = None
+    tool_choice: Any = None
+    parallel_tool_calls: Any = None
+    response_format: Any = None
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     def answer_tokens(self) -> int | None:
         """max_completion_tokens, or its older name."""
         return self.max_completion_tokens or self.max_tokens
+
+    def wishes(self) -> Wishes:
+        """What shapes the answer, unchecked (toolcall.requests checks it)."""
+        return Wishes(
+            tools=self.tools,
+            tool_choice=self.tool_choice,
+            parallel_tool_calls=self.parallel_tool_calls,
+            response_format=self.response_format,
+            guided=self._guided(),
+        )
+
+    def calls_so_far(self) -> int:
+        """Tool calls in the conversation; some models number them over all of it."""
+        messages = (message.model_extra or {} for message in self.messages)
+        return sum(len(message.get("tool_calls") or ()) for message in messages)
 
 
 class CompletionRequest(CommonRequest):

@@ -1,15 +1,44 @@
 """OpenAI's response bodies: whole answers and server-sent events."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
 
-from router.domain import TextDelta, Usage
+from router.domain import Usage
+from toolcall.events import (
+    ArgumentsDelta,
+    CallEnded,
+    CallStarted,
+    ContentDelta,
+    Event,
+    Finished,
+    ReasoningDelta,
+)
 
 Endpoint = Literal["chat.completions", "completions"]
 DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class CallIds:
+    """The ids of an answer's tool calls.
+
+    A model that numbers its calls (Kimi) reads the id again in the next turn's prompt, so the id is
+    in its own form, `functions.NAME:NUMBER`.
+    """
+
+    request_id: str
+    is_numbered: bool = False
+    first_number: int = 0
+
+    def of(self, index: int, name: str) -> str:
+        """The id of the answer's call number `index`."""
+        if self.is_numbered:
+            return f"functions.{name}:{self.first_number + index}"
+        return f"call_{self.request_id.replace('-', '')}_{index}"
 
 
 @dataclass(frozen=True)
@@ -19,6 +48,7 @@ class Envelope:
     endpoint: Endpoint
     request_id: str
     model: str
+    call_ids: CallIds
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -27,19 +57,20 @@ class Envelope:
         prefix = "chatcmpl" if self.endpoint == "chat.completions" else "cmpl"
         return f"{prefix}-{self.request_id}"
 
-    def body(self, text: str, finish_reason: str, usage: Usage) -> bytes:
+    def body(self, events: Iterable[Event], usage: Usage) -> bytes:
         """The answer as one JSON body."""
+        folded = _Folded()
+        for event in events:
+            folded.add(event)
         if self.endpoint == "chat.completions":
-            choice: dict[str, Any] = {
-                "message": {"role": "assistant", "content": text, "refusal": None}
-            }
+            choice: dict[str, Any] = {"message": folded.message(self.call_ids)}
         else:
-            choice = {"text": text}
+            choice = {"text": folded.content}
         return orjson.dumps(
             {
                 **self._head("chat.completion", "text_completion"),
                 "choices": [
-                    {"index": 0, **choice, "logprobs": None, "finish_reason": finish_reason}
+                    {"index": 0, **choice, "logprobs": None, "finish_reason": folded.finish_reason}
                 ],
                 "usage": usage.as_openai(),
             }
@@ -51,23 +82,34 @@ class Envelope:
             return b""
         return self._event({"delta": {"role": "assistant", "content": ""}}, None)
 
-    def delta_event(self, delta: TextDelta) -> bytes:
-        """New text and, with the last one, the finish reason."""
-        if self.endpoint == "completions":
-            return self._event({"text": delta.text}, delta.finish_reason)
-        events = b""
-        if delta.text:
-            events += self._event({"delta": {"content": delta.text}}, None)
-        if delta.finish_reason is not None:
-            events += self._event({"delta": {}}, delta.finish_reason)
-        return events
+    def event(self, event: Event) -> bytes:
+        """One event of the answer as a server-sent event; empty where the wire has none."""
+        is_chat = self.endpoint == "chat.completions"
+        match event:
+            case ContentDelta(text):
+                return self._event({"delta": {"content": text}} if is_chat else {"text": text})
+            case ReasoningDelta(text):
+                return self._event({"delta": {"reasoning_content": text}})
+            case CallStarted(index, name):
+                function = {"name": name, "arguments": ""}
+                call = {"id": self.call_ids.of(index, name), "type": "function"}
+                return self._call_event({"index": index, **call, "function": function})
+            case ArgumentsDelta(index, text):
+                return self._call_event({"index": index, "function": {"arguments": text}})
+            case Finished(reason):
+                return self._event({"delta": {}} if is_chat else {"text": ""}, reason)
+            case _:
+                return b""
 
     def usage_event(self, usage: Usage) -> bytes:
         """The event without choices that carries the usage."""
         head = self._head("chat.completion.chunk", "text_completion")
         return _sse({**head, "choices": [], "usage": usage.as_openai()})
 
-    def _event(self, content: dict[str, Any], finish_reason: str | None) -> bytes:
+    def _call_event(self, call: dict[str, Any]) -> bytes:
+        return self._event({"delta": {"tool_calls": [call]}})
+
+    def _event(self, content: dict[str, Any], finish_reason: str | None = None) -> bytes:
         head = self._head("chat.completion.chunk", "text_completion")
         choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish_reason}
         return _sse({**head, "choices": [choice]})
@@ -80,6 +122,51 @@ class Envelope:
             "created": self.created,
             "model": self.model,
         }
+
+
+class _Folded:
+    """The events of a whole answer, added up; a call that never ended is left out."""
+
+    def __init__(self) -> None:
+        self.content, self.reasoning, self.finish_reason = "", "", "stop"
+        self._names: dict[int, str] = {}
+        self._arguments: dict[int, str] = {}
+        self._ended: list[int] = []
+
+    def add(self, event: Event) -> None:
+        match event:
+            case ContentDelta(text):
+                self.content += text
+            case ReasoningDelta(text):
+                self.reasoning += text
+            case CallStarted(index, name):
+                self._names[index], self._arguments[index] = name, ""
+            case ArgumentsDelta(index, text):
+                self._arguments[index] += text
+            case CallEnded(index):
+                self._ended.append(index)
+            case Finished(reason):
+                self.finish_reason = reason
+
+    def message(self, call_ids: CallIds) -> dict[str, Any]:
+        calls = [
+            {
+                "id": call_ids.of(index, self._names[index]),
+                "type": "function",
+                "function": {"name": self._names[index], "arguments": self._arguments[index]},
+            }
+            for index in self._ended
+        ]
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": self.content or (None if calls else ""),
+            "refusal": None,
+        }
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if calls:
+            message["tool_calls"] = calls
+        return message
 
 
 def error_event(body: dict[str, Any]) -> bytes:

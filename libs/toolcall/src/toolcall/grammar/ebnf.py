@@ -1,0 +1,131 @@
+"""Grammar text for xgrammar 0.2.8: quoting, and named rules that equal parts share.
+
+An *expression* here is one sequence, never a bare choice: a choice is always a rule of its own, so
+expressions can be joined with blanks. Rules with equal bodies are one rule, whichever tool or
+schema asked for them: xgrammar's time and memory grow with the number of rules.
+
+What is used of the language (GBNF with macros): strings, character classes with `*`, `+` and
+`{a,b}`, rules, `Token(id)` and `ExcludeToken(id, ...)` for tokens, `TagDispatch` for text without a
+literal, and `(= ...)` after a rule for what comes next. Not its `Regex` macro: it joins states that
+differ, so that `(pxx*)?pn` accepts `xpn`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from toolcall.grammar.characters import EVERY, Characters
+
+NOTHING = '""'
+"""The expression of the empty text."""
+ANY_TEXT = "[^]*"
+
+
+class Rules:
+    """The rules of one grammar."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def share(self, body: str) -> str:
+        """The name of the rule with this body, a new one if there is none."""
+        if body in self._bodies:
+            return body
+        name = self._names.get(body)
+        if name is None:
+            name = self.reserve()
+            self._bodies[name] = body
+            self._names[body] = name
+        return name
+
+    def choice(self, options: Iterable[str]) -> str:
+        """An expression for any of these expressions; at least one, equal ones count once."""
+        distinct = dict.fromkeys(options)
+        return next(iter(distinct)) if len(distinct) == 1 else self.share(" | ".join(distinct))
+
+    def optional(self, expression: str) -> str:
+        """An expression for this or nothing."""
+        return self.choice((NOTHING, expression))
+
+    def many(self, expression: str) -> str:
+        """An expression for this any number of times, also none."""
+        # One recursive rule: the grammar's own `*` makes a new rule at every use.
+        key = f"{expression} *"
+        if key not in self._names:
+            name = self.reserve()
+            self._names[key] = name
+            self.define(name, f"{NOTHING} | {expression} {name}")
+        return self._names[key]
+
+    def reserve(self) -> str:
+        """A name for a rule whose body needs the name; `define` it."""
+        name = f"r{len(self._bodies)}"
+        self._bodies[name] = NOTHING
+        return name
+
+    def define(self, name: str, body: str) -> None:
+        """Gives a reserved rule its body."""
+        self._bodies[name] = body
+
+    def text(self, root: str) -> str:
+        """The whole grammar; `root` is the body of its root rule."""
+        lines = [f"{name} ::= {body}" for name, body in self._bodies.items()]
+        return "\n".join([f"root ::= {root}", *lines, ""])
+
+
+def sequence(*parts: str) -> str:
+    """The expressions after each other."""
+    return " ".join(part for part in parts if part != NOTHING) or NOTHING
+
+
+def literal(text: str) -> str:
+    """An expression for exactly this text."""
+    if "\0" not in text:
+        return f'"{_quoted(text)}"' if text else NOTHING
+    # A NUL ends a string in xgrammar's text, but not a class.
+    return sequence(*(literal(c) if c != "\0" else f"[{_code(0)}]" for c in text))
+
+
+def character_class(allowed: Characters) -> str:
+    """An expression for one character of a set, which has at least one."""
+    if allowed == EVERY:
+        return "[^]"
+    parts = []
+    for first, last in allowed.ranges:
+        parts.append(_in_class(first) + (f"-{_in_class(last)}" if last > first else ""))
+    return f"[{''.join(parts)}]"
+
+
+def token(token_ids: Sequence[int]) -> str:
+    """An expression for any one of these tokens."""
+    return f"Token({', '.join(map(str, token_ids))})"
+
+
+def any_token_but(token_ids: Sequence[int]) -> str:
+    """An expression for one token that is none of these."""
+    return f"ExcludeToken({', '.join(map(str, token_ids))})"
+
+
+def text_without(literals: Iterable[str]) -> str:
+    """A rule body for text that holds none of these literals."""
+    excluded = ", ".join(f'"{_quoted(text)}"' for text in literals)
+    return f"TagDispatch(excludes=({excluded}), loop_after_dispatch=false)"
+
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _quoted(text: str) -> str:
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return text
+    return "".join(_ESCAPES.get(c) or (c if " " <= c <= "~" else _code(ord(c))) for c in text)
+
+
+def _in_class(code: int) -> str:
+    return chr(code) if chr(code).isascii() and chr(code).isalnum() else _code(code)
+
+
+def _code(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,136 @@
+"""What the normal form of a schema accepts, value by value."""
+
+import json
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from toolcall.schema.linear_regex import TooMuchWork
+from toolcall.schema.nodes import (
+    Anything,
+    Array,
+    Boolean,
+    Enum,
+    Integer,
+    Node,
+    Null,
+    Number,
+    Object,
+    Schema,
+    String,
+    Union,
+)
+from toolcall.schema.patterns import search
+from toolcall.schema.string_formats import FORMATS
+from toolcall.schema.values import identity
+
+
+def matches(schema: Schema, node: Node, value: object) -> bool:
+    """True when the node accepts a value that json.loads gave; an integer given as 5.0 is none.
+
+    A value nested too deeply to look at is refused, and a text that a pattern cannot cope with.
+    """
+    try:
+        return _matches(schema, node, value)
+    except (RecursionError, TooMuchWork):
+        return False
+
+
+def _matches(schema: Schema, node: Node, value: Any) -> bool:
+    match schema.resolve(node):
+        case Anything():
+            return True
+        case Null():
+            return value is None
+        case Boolean():
+            return isinstance(value, bool)
+        case Integer() as bounds:
+            return isinstance(value, int) and _matches_integer(bounds, value)
+        case Number() as bounds:
+            return isinstance(value, int | float) and _matches_number(bounds, value)
+        case String() as string:
+            return isinstance(value, str) and _matches_string(string, value)
+        case Enum(values):
+            return identity(value) in _identities(values)
+        case Array() as array:
+            return isinstance(value, list) and _matches_array(schema, array, value)
+        case Object() as fields:
+            return isinstance(value, dict) and _matches_object(schema, fields, value)
+        case Union(options):
+            return any(_matches(schema, option, value) for option in options)
+        case _:
+            return False
+
+
+def _matches_integer(node: Integer, value: int) -> bool:
+    if isinstance(value, bool):
+        return False
+    return (
+        (node.minimum is None or value >= node.minimum)
+        and (node.maximum is None or value <= node.maximum)
+        and (node.multiple_of is None or value % node.multiple_of == 0)
+    )
+
+
+def _matches_number(node: Number, value: float) -> bool:
+    if isinstance(value, bool):
+        return False
+    low, high = node.minimum, node.maximum
+    is_above = low is None or any(
+        form > low or (form == low and not node.is_minimum_exclusive) for form in _forms(value, low)
+    )
+    return is_above and (
+        high is None
+        or any(
+            form < high or (form == high and not node.is_maximum_exclusive)
+            for form in _forms(value, high)
+        )
+    )
+
+
+def _forms(value: float, bound: Decimal) -> tuple[Decimal, ...]:
+    """The decimals that a number may be compared as.
+
+    What was written decides; but at bounds that a float cannot hold exactly (1e23) the validator
+    compares the binary numbers, and either may be right.
+    """
+    written = Decimal(repr(value))
+    return (written, Decimal(value)) if bound == bound.to_integral_value() else (written,)
+
+
+def _matches_string(node: String, value: str) -> bool:
+    if len(value) < node.min_length:
+        return False
+    if node.max_length is not None and len(value) > node.max_length:
+        return False
+    if node.pattern is not None and not search(node.pattern, value):
+        return False
+    return node.format not in FORMATS or search(FORMATS[node.format], value)
+
+
+def _matches_array(schema: Schema, node: Array, value: list[Any]) -> bool:
+    if len(value) < node.min_items:
+        return False
+    if node.max_items is not None and len(value) > node.max_items:
+        return False
+    return all(
+        _matches(schema, node.prefix[at] if at < len(node.prefix) else node.items, each)
+        for at, each in enumerate(value)
+    )
+
+
+def _matches_object(schema: Schema, node: Object, value: dict[str, Any]) -> bool:
+    if len(value) < node.min_properties or not node.required <= value.keys():
+        return False
+    if node.max_properties is not None and len(value) > node.max_properties:
+        return False
+    properties = dict(node.properties)
+    return all(
+        _matches(schema, properties.get(name, node.additional), each)
+        for name, each in value.items()
+    )
+
+
+@lru_cache(maxsize=1024)
+def _identities(values: tuple[str, ...]) -> frozenset[object]:
+    return frozenset(identity(json.loads(text)) for text in values)

@@ -1,0 +1,727 @@
+"""The normal form accepts what the client's schema accepts, and says where it accepts more."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from jsonschema.protocols import Validator
+
+from toolcall.errors import InvalidToolRequest
+from toolcall.schema import constraints
+from toolcall.schema import normalise as normalising
+from toolcall.schema.alternatives import MOST_COMBINED, Spreader
+from toolcall.schema.check import check_schema
+from toolcall.schema.dialects import Dialect, validator_of
+from toolcall.schema.match import matches
+from toolcall.schema.nodes import (
+    Anything,
+    Array,
+    Boolean,
+    Enum,
+    Integer,
+    Node,
+    Nothing,
+    Null,
+    Number,
+    Object,
+    Ref,
+    Schema,
+    String,
+    Union,
+)
+from toolcall.schema.normalise import Normaliser, normalise
+
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+# ---- What one keyword becomes -------------------------------------------------------------------
+
+ROOTS: list[tuple[Any, Node]] = [
+    ({}, Anything()),
+    (True, Anything()),
+    (False, Nothing()),
+    ({"type": "null"}, Null()),
+    ({"type": "boolean"}, Boolean()),
+    ({"type": "string"}, String()),
+    ({"type": "object"}, Object()),
+    ({"type": "array"}, Array()),
+    ({"type": ["string", "null"]}, Union((Null(), String()))),
+    ({"type": ["integer", "number"]}, Number()),
+    ({"type": ["null", "boolean", "number", "string", "array", "object"]}, Anything()),
+    ({"title": "anything", "description": "at all"}, Anything()),
+    # Numbers: fractional bounds of integers are rounded inwards, steps are made whole.
+    ({"type": "integer", "minimum": 1.5, "maximum": 9.5}, Integer(2, 9)),
+    ({"type": "integer", "minimum": -1.5, "exclusiveMaximum": 3}, Integer(-1, 2)),
+    ({"type": "integer", "exclusiveMinimum": 1, "maximum": 3.0}, Integer(2, 3)),
+    ({"type": "integer", "exclusiveMinimum": 1.2, "minimum": 1}, Integer(2)),
+    ({"type": "integer", "minimum": 10**400}, Integer(10**400)),
+    ({"type": "integer", "multipleOf": 4}, Integer(multiple_of=4)),
+    ({"type": "integer", "multipleOf": 0.5}, Integer(multiple_of=1)),
+    ({"type": "integer", "multipleOf": 1.5}, Integer(multiple_of=3)),
+    ({"type": "integer", "multipleOf": 4, "allOf": [{"multipleOf": 6}]}, Integer(multiple_of=12)),
+    ({"type": "integer", "multipleOf": 5, "minimum": 6, "maximum": 9}, Nothing()),
+    ({"type": "number", "minimum": 0.1}, Number(Decimal("0.1"))),
+    ({"type": "number", "exclusiveMaximum": 2}, Number(None, Decimal(2), False, True)),
+    ({"type": "number", "minimum": 1, "exclusiveMinimum": 1}, Number(Decimal(1), None, True)),
+    ({"type": "number", "minimum": 1, "exclusiveMaximum": 1}, Nothing()),
+    (
+        {"$schema": DRAFT_4, "type": "number", "minimum": 1, "exclusiveMinimum": True},
+        Number(Decimal(1), None, True),
+    ),
+    ({"type": "integer", "minimum": 1, "exclusiveMinimum": True}, Integer(2)),
+    # Strings.
+    (
+        {"type": "string", "minLength": 1, "maxLength": 3.0, "pattern": "^a", "format": "date"},
+        String(1, 3, "^a", "date"),
+    ),
+    ({"type": "string", "format": "unheard-of"}, String()),
+    # Constants.
+    ({"const": 5}, Enum(("5",))),
+    ({"const": None}, Enum(("null",))),
+    ({"enum": ["a", "é", 1, {"k": [1]}]}, Enum(('"a"', '"é"', "1", '{"k": [1]}'))),
+    ({"enum": ["a", 1, None], "type": "string"}, Enum(('"a"',))),
+    ({"enum": [1, 2, 30], "maximum": 10}, Enum(("1", "2"))),
+    ({"enum": [1, 1.0, True]}, Enum(("1", "true"))),
+    ({"enum": [5.0], "type": "integer"}, Enum(("5",))),
+    ({"enum": ["a", "b"], "not": {"const": "a"}}, Enum(('"b"',))),
+    ({"enum": ["a", "b"], "const": "b"}, Enum(('"b"',))),
+    ({"enum": ["a", "b"], "allOf": [{"enum": ["b", "c"]}]}, Enum(('"b"',))),
+    ({"enum": ["a"], "type": "integer"}, Nothing()),
+    ({"oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]}, Enum(('"a"', '"b"'))),
+    # Arrays.
+    ({"type": "array", "items": {"type": "null"}, "minItems": 1}, Array((), Null(), 1)),
+    (
+        {"type": "array", "prefixItems": [{"type": "null"}], "items": False},
+        Array((Null(),), Nothing(), 0, 1),
+    ),
+    (
+        {"type": "array", "items": [{"type": "null"}], "additionalItems": {"type": "string"}},
+        Array((Null(),), String()),
+    ),
+    ({"type": "array", "items": [{"type": "null"}, False]}, Array((Null(),), Anything(), 0, 1)),
+    ({"type": "array", "items": False}, Array((), Nothing(), 0, 0)),
+    ({"type": "array", "items": False, "minItems": 1}, Nothing()),
+    ({"$schema": DRAFT_7, "type": "array", "prefixItems": [False]}, Array()),
+    # Objects.
+    (
+        {"type": "object", "properties": {"b": {"type": "null"}, "a": True}, "required": ["a"]},
+        Object((("b", Null()), ("a", Anything())), frozenset("a")),
+    ),
+    ({"type": "object", "required": ["a"]}, Object((), frozenset("a"))),
+    (
+        {"type": "object", "additionalProperties": {"type": "null"}},
+        Object((), frozenset(), Null()),
+    ),
+    (
+        {"type": "object", "properties": {"a": True, "b": False}, "additionalProperties": False},
+        Object((("a", Anything()),), frozenset(), Nothing()),
+    ),
+    (
+        {"type": "object", "minProperties": 1, "maxProperties": 2},
+        Object((), min_properties=1, max_properties=2),
+    ),
+    ({"type": "object", "required": ["a", "b"], "maxProperties": 1}, Nothing()),
+    ({"type": "object", "required": ["a"], "additionalProperties": False}, Nothing()),
+    (
+        {"type": "object", "allOf": [{"properties": {"a": True}}], "unevaluatedProperties": False},
+        Object((("a", Anything()),), frozenset(), Nothing()),
+    ),
+    # Combinators.
+    ({"allOf": [{"type": ["string", "null"]}, {"type": ["null", "integer"]}]}, Null()),
+    ({"allOf": [{"type": "string"}, {"type": "integer"}]}, Nothing()),
+    ({"allOf": [{"minimum": 1}, {"maximum": 3}], "type": "integer"}, Integer(1, 3)),
+    ({"anyOf": [{"type": "string"}, {"type": "null"}]}, Union((String(), Null()))),
+    ({"anyOf": [{"type": "string"}, {}]}, Anything()),
+    ({"anyOf": [{"type": "string"}, False]}, String()),
+    ({"oneOf": [{"type": "string"}, {"type": "null"}]}, Union((String(), Null()))),
+    ({"type": "string", "nullable": True}, Union((String(), Null()))),
+    ({"nullable": True, "allOf": [{"type": "string"}]}, Union((String(), Null()))),
+    ({"type": "string", "nullable": False}, String()),
+    ({"not": {}}, Nothing()),
+    ({"not": True, "type": "string"}, Nothing()),
+    ({"not": False, "type": "string"}, String()),
+    (
+        {
+            "type": "object",
+            "allOf": [{"properties": {"a": {"type": "integer"}}}],
+            "properties": {"a": {"minimum": 2}},
+        },
+        Object((("a", Integer(2)),)),
+    ),
+    (
+        {
+            "type": "object",
+            "allOf": [{"properties": {"a": True}, "additionalProperties": False}],
+            "properties": {"b": True},
+        },
+        Object((("a", Anything()),), frozenset(), Nothing()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "root"), ROOTS)
+def test_a_schema_has_one_normal_form(source, root):
+    schema = normalise(source)
+
+    assert schema.root == root
+    assert schema.unenforced == ()
+    assert schema.source is source
+
+
+# ---- References ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reference", "definitions"),
+    [
+        ("#/$defs/N", {"$defs": {"N": {"type": "null"}}}),
+        ("#/definitions/N", {"definitions": {"N": {"type": "null"}}}),
+        ("#/x/y/0", {"x": {"y": [{"type": "null"}]}}),
+        ("#/$defs/a~1b~0c%25", {"$defs": {"a/b~c%": {"type": "null"}}}),
+        ("#/properties/other", {}),
+        ("#here", {"$defs": {"N": {"$anchor": "here", "type": "null"}}}),
+        ("part", {"$id": "https://x.test/root", "$defs": {"N": {"$id": "part", "type": "null"}}}),
+        (
+            "https://x.test/root#/$defs/N",
+            {"$id": "https://x.test/root", "$defs": {"N": {"type": "null"}}},
+        ),
+    ],
+)
+def test_a_reference_is_what_it_refers_to(reference, definitions):
+    properties = {"other": {"type": "null"}, "a": {"$ref": reference}}
+
+    schema = normalise({"type": "object", "properties": properties, **definitions})
+
+    assert dict(schema.root.properties)["a"] == Null()
+    assert schema.definitions == {}
+
+
+def test_recursion_stays_a_reference():
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}, "required": ["next"]}
+    node["properties"]["next"] = {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}
+
+    schema = normalise({"$ref": "#/$defs/N", "$defs": {"N": node}})
+
+    next_node = schema.resolve(dict(schema.root.properties)["next"])
+    assert next_node.options[0] == schema.root
+    assert next_node.options[1] == Null()
+    assert any(isinstance(each, Ref) for each in dict(schema.root.properties).values())
+
+
+def test_the_root_may_refer_to_itself():
+    schema = normalise({"type": "object", "properties": {"next": {"$ref": "#"}}})
+
+    ((_, reference),) = schema.root.properties
+    assert schema.resolve(reference) == schema.root
+
+
+def test_a_recursion_without_an_end_is_nothing():
+    schema = normalise({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})
+
+    assert schema.root == Nothing()
+
+
+@pytest.mark.parametrize(
+    ("draft", "expected"),
+    [
+        (None, String(2)),
+        ("https://json-schema.org/draft/2019-09/schema", String(2)),
+        (DRAFT_7, String()),
+    ],
+)
+def test_what_stands_beside_a_reference_counts_since_2019(draft, expected):
+    source = {"$ref": "#/definitions/S", "minLength": 2, "definitions": {"S": {"type": "string"}}}
+
+    schema = normalise(source if draft is None else {"$schema": draft, **source})
+
+    assert schema.root == expected
+
+
+def test_shared_definitions_do_not_multiply_the_tree():
+    chain = {"d0": {"type": "object", "properties": {"leaf": {"type": "string"}}}}
+    for at in range(1, 40):
+        below = {"$ref": f"#/$defs/d{at - 1}"}
+        chain[f"d{at}"] = {"type": "object", "properties": {"a": below, "b": below}}
+
+    schema = normalise({"$ref": "#/$defs/d39", "$defs": chain})
+
+    assert len(schema.definitions) == 39
+
+
+def test_a_long_chain_of_references_does_not_nest_without_end():
+    chain = {f"d{at}": {"properties": {"a": {"$ref": f"#/$defs/d{at + 1}"}}} for at in range(500)}
+
+    schema = normalise({"$ref": "#/$defs/d0", "$defs": {**chain, "d500": {"type": "null"}}})
+
+    assert matches(schema, schema.root, {"a": {"a": {"a": 5}}})
+
+
+# ---- Closed objects -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "is_open"),
+    [
+        ({"type": "object", "properties": {"a": True}}, False),
+        ({"type": "object", "properties": {}}, True),
+        ({"type": "object"}, True),
+        ({"type": "object", "properties": {"a": True}, "additionalProperties": True}, True),
+        ({"type": "object", "properties": {"a": True}, "patternProperties": {"^x": True}}, True),
+        ({"type": "object", "properties": {"a": True}, "minProperties": 3}, True),
+        ({"type": "object", "properties": {"a": True}, "dependentRequired": {"a": ["z"]}}, True),
+        (
+            {
+                "type": "object",
+                "properties": {"a": True},
+                "if": {"required": ["a"]},
+                "then": {"required": ["z"]},
+            },
+            True,
+        ),
+        (
+            {"type": "object", "allOf": [{"properties": {"a": True}}, {"properties": {"b": True}}]},
+            False,
+        ),
+    ],
+)
+def test_a_tools_object_that_lists_its_properties_is_closed(source, is_open):
+    closed, as_written = normalise(source, is_closed=True), normalise(source)
+
+    assert matches(as_written, as_written.root, {"a": 1, "z": 1, "y": 1})
+    assert matches(closed, closed.root, {"a": 1, "z": 1, "y": 1}) is is_open
+
+
+def test_closing_reaches_every_level_and_keeps_required_names():
+    inner = {"type": "object", "properties": {"b": {"type": "null"}}, "required": ["undeclared"]}
+
+    schema = normalise({"type": "object", "properties": {"a": inner}}, is_closed=True)
+
+    assert matches(schema, schema.root, {"a": {"undeclared": 1}})
+    assert not matches(schema, schema.root, {"a": {"undeclared": 1, "other": 1}})
+
+
+# ---- What the tree leaves to the guard ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "keyword"),
+    [
+        ({"type": "array", "uniqueItems": True}, "", "uniqueItems"),
+        ({"type": "array", "contains": {"const": 1}}, "", "contains"),
+        ({"type": "array", "unevaluatedItems": False}, "", "unevaluatedItems"),
+        ({"type": "number", "multipleOf": 0.1}, "", "multipleOf"),
+        ({"not": {"type": "null"}}, "", "not"),
+        ({"if": {"type": "null"}, "then": {"const": None}}, "", "if"),
+        ({"type": "object", "dependentRequired": {"a": ["b"]}}, "", "dependentRequired"),
+        ({"type": "object", "dependentSchemas": {"a": False}}, "", "dependentSchemas"),
+        ({"$schema": DRAFT_7, "dependencies": {"a": ["b"]}}, "", "dependencies"),
+        ({"type": "object", "patternProperties": {"^x": False}}, "", "patternProperties"),
+        ({"type": "object", "propertyNames": {"maxLength": 2}}, "", "propertyNames"),
+        (
+            {"type": "object", "unevaluatedProperties": {"type": "null"}},
+            "",
+            "unevaluatedProperties",
+        ),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "", "oneOf"),
+        ({"type": "string", "contentEncoding": "base64"}, "", "contentEncoding"),
+        ({"type": "string", "pattern": "a", "allOf": [{"pattern": "b"}]}, "allOf[0]", "pattern"),
+        (
+            {"type": "object", "properties": {"l": {"items": {"not": {"const": 1}}}}},
+            "properties.l.items",
+            "not",
+        ),
+    ],
+)
+def test_what_the_tree_leaves_out_is_named_with_its_path(source, path, keyword):
+    schema = normalise(source)
+
+    assert [(gap.path, gap.keyword) for gap in schema.unenforced] == [(path, keyword)]
+    assert schema.unenforced[0].reason
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {
+            "type": "string",
+            "uniqueItems": True,
+            "minProperties": 3,
+            "propertyNames": {"pattern": "a"},
+        },
+        {"type": "array", "uniqueItems": True, "maxItems": 1},
+        {"if": {"type": "string"}},
+        {"oneOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]},
+        {
+            "oneOf": [
+                {"type": "object", "properties": {"kind": {"const": kind}}, "required": ["kind"]}
+                for kind in ("a", "b", "c")
+            ]
+        },
+        {"oneOf": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}]},
+    ],
+)
+def test_what_makes_no_difference_is_not_named(source):
+    assert normalise(source).unenforced == ()
+
+
+def test_a_pattern_of_names_leaves_the_object_open():
+    source = {
+        "type": "object",
+        "patternProperties": {"^x": {"type": "null"}},
+        "additionalProperties": False,
+    }
+
+    schema = normalise(source)
+
+    assert schema.root == Object()
+
+
+def test_a_product_of_choices_is_bounded():
+    choices = [{"anyOf": [{"minLength": at} for at in range(5)]} for _ in range(10)]
+    source = {"type": "string", "allOf": choices}
+
+    schema = normalise(source)
+
+    assert len(schema.unenforced) == 1
+    options = schema.root.options if isinstance(schema.root, Union) else (schema.root,)
+    assert len(options) <= MOST_COMBINED
+    assert matches(schema, schema.root, "abcdef")
+
+
+def test_a_recursive_product_ends():
+    left = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/L"}, "b": {"$ref": "#/$defs/R"}},
+    }
+    right = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/R"}, "b": {"$ref": "#/$defs/L"}},
+    }
+
+    schema = normalise(
+        {"allOf": [{"$ref": "#/$defs/L"}, {"$ref": "#/$defs/R"}], "$defs": {"L": left, "R": right}}
+    )
+
+    assert len(schema.definitions) == 1
+    assert matches(schema, schema.root, {"a": {"b": {}}})
+
+
+# ---- Soundness, for any schema ------------------------------------------------------------------
+
+NAMES = ("a", "b", "x1")
+SCALARS = (
+    None,
+    True,
+    False,
+    -3,
+    0,
+    1,
+    2,
+    4,
+    6,
+    0.5,
+    1.5,
+    -2.5,
+    "",
+    "a",
+    "ab",
+    "x1",
+    "é\n",
+    "2024-02-29",
+)
+
+
+def _pool() -> Iterator[Any]:
+    """Small JSON values, of which every schema below accepts some."""
+    yield from SCALARS
+    yield from ([], [[]], {}, {"a": {"a": {}}}, {"a": {"b": []}}, [None, None], [1, 1, 1])
+    yield from ([each] for each in SCALARS)
+    yield from ({"a": each} for each in SCALARS)
+    for one, other in itertools.product((None, 1, "a", 0.5, {}), repeat=2):
+        yield [one, other]
+        yield {"a": one, "b": other}
+        yield {"x1": one, "b": [other]}
+    yield dict.fromkeys(NAMES, 1)
+
+
+POOL = tuple(_pool())
+SIZES = st.integers(0, 3)
+BOUNDS = st.sampled_from((-3, 0, 1, 2, 4, 0.5, 1.5, -2.5))
+PATTERNS = ("a", "^a", "1$", "^x[0-9]$", "^.*$")
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+DRAFTS = (
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    DRAFT_7,
+)
+CONSTANTS = st.lists(st.sampled_from(POOL), min_size=1, max_size=3)
+SCALAR_LEAVES = (
+    st.booleans()
+    | st.sampled_from(TYPES).map(lambda name: {"type": name})
+    | CONSTANTS.map(lambda values: {"enum": values})
+)
+REFERENCES = st.sampled_from(("#", "#/$defs/a", "#/$defs/b")).map(lambda path: {"$ref": path})
+PLAIN = {
+    "type": st.sampled_from(TYPES) | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
+    "required": st.lists(st.sampled_from(NAMES), unique=True, max_size=2),
+    "minProperties": SIZES,
+    "maxProperties": SIZES,
+    "minItems": SIZES,
+    "maxItems": SIZES,
+    "uniqueItems": st.booleans(),
+    "minimum": BOUNDS,
+    "exclusiveMinimum": BOUNDS,
+    "maximum": BOUNDS,
+    "exclusiveMaximum": BOUNDS,
+    "multipleOf": st.sampled_from((1, 2, 3, 0.5, 1.5)),
+    "minLength": SIZES,
+    "maxLength": SIZES,
+    "pattern": st.sampled_from(PATTERNS),
+    "format": st.sampled_from(("date", "unheard-of")),
+    "enum": CONSTANTS,
+    "const": st.sampled_from(POOL),
+    "dependentRequired": st.just({"a": ["b"]}),
+    "nullable": st.booleans(),
+}
+INSIDE = ("additionalProperties", "items", "contains", "unevaluatedProperties")
+IN_PLACE = ("not", "if", "then")
+LISTS = ("allOf", "anyOf", "oneOf")
+MAPS = {"properties": NAMES, "patternProperties": PATTERNS}
+FREQUENT = ("type", "type", "properties", "properties", "anyOf", "allOf", "items", "required")
+KEYWORDS = st.lists(
+    st.sampled_from((*PLAIN, *INSIDE, *IN_PLACE, *LISTS, *MAPS, "prefixItems", *FREQUENT)),
+    min_size=1,
+    max_size=4,
+    unique=True,
+)
+
+
+@st.composite
+def _schemas_of_depth(draw: st.DrawFn, depth: int, is_inside: bool = False) -> Any:
+    """References only stand where another value is spoken of: others might never end."""
+    if depth == 0 or draw(st.integers(0, 5)) == 0:
+        return draw(REFERENCES | SCALAR_LEAVES if is_inside else SCALAR_LEAVES)
+    inside = _schemas_of_depth(depth - 1, is_inside=True)
+    in_place = _schemas_of_depth(depth - 1)
+    schema: dict[str, Any] = {}
+    for keyword in draw(KEYWORDS):
+        if keyword in PLAIN:
+            schema[keyword] = draw(PLAIN[keyword])
+        elif keyword in MAPS:
+            names = draw(st.lists(st.sampled_from(MAPS[keyword]), max_size=2, unique=True))
+            schema[keyword] = {name: draw(inside) for name in names}
+        elif keyword in LISTS:
+            schema[keyword] = draw(st.lists(in_place, min_size=1, max_size=2))
+        elif keyword == "prefixItems":
+            schema[keyword] = draw(st.lists(inside, min_size=1, max_size=2))
+        else:
+            schema[keyword] = draw(inside if keyword in INSIDE else in_place)
+    return schema
+
+
+@st.composite
+def _schemas(draw: st.DrawFn) -> Any:
+    root = draw(_schemas_of_depth(2))
+    return {
+        **(root if isinstance(root, dict) else {"allOf": [root]}),
+        "$defs": {"a": draw(_schemas_of_depth(1)), "b": draw(_schemas_of_depth(1))},
+        "$schema": draw(st.sampled_from(DRAFTS)),
+    }
+
+
+ANY_SCHEMA = _schemas()
+FAST = settings(
+    max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+
+
+def _may_be_sent(source: Any) -> bool:
+    try:
+        check_schema(source, "schema")
+    except InvalidToolRequest:
+        return False
+    return True
+
+
+def _unsound(sources: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Schemas with instances that the guard accepts and the tree does not."""
+    return [
+        (source, instance)
+        for source, schema, validator in _read(sources)
+        for instance in POOL
+        if validator.is_valid(instance) and not matches(schema, schema.root, instance)
+    ]
+
+
+def _wider_without_a_word(sources: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Schemas with instances that only the guard refuses, where the tree does not say so."""
+    return [
+        (source, instance)
+        for source, schema, validator in _read(sources)
+        for instance in POOL
+        if not schema.unenforced
+        and matches(schema, schema.root, instance)
+        and not validator.is_valid(instance)
+    ]
+
+
+def _read(sources: Iterable[Any]) -> Iterator[tuple[Any, Schema, Validator]]:
+    for source in sources:
+        yield source, normalising.normalise(source), validator_of(source)
+
+
+CORPUS = [source for source, _ in ROOTS] + [
+    {"$schema": DRAFT_7, "$ref": "#/definitions/S", "maxLength": 0, "definitions": {"S": {}}},
+    {"properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"type": ["null", "object"]}}},
+    {"type": "array", "uniqueItems": True},
+    {"type": "object", "patternProperties": {"^x": {"type": "integer"}}},
+    {"properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}},
+]
+
+
+def test_what_any_schema_of_the_corpus_accepts_its_normal_form_accepts():
+    assert _unsound(CORPUS) == []
+
+
+def test_any_schema_of_the_corpus_says_where_its_normal_form_is_wider():
+    assert _wider_without_a_word(CORPUS) == []
+
+
+@given(ANY_SCHEMA)
+@FAST
+def test_what_a_schema_accepts_its_normal_form_accepts(source):
+    assume(_may_be_sent(source))
+
+    assert _unsound([source]) == []
+
+
+@given(ANY_SCHEMA)
+@FAST
+def test_where_the_normal_form_is_wider_it_says_so(source):
+    assume(_may_be_sent(source))
+
+    assert _wider_without_a_word([source]) == []
+
+
+@given(ANY_SCHEMA)
+@settings(FAST, max_examples=40)
+def test_a_closed_normal_form_accepts_nothing_that_the_open_one_refuses(source):
+    assume(_may_be_sent(source))
+
+    closed, as_written = normalise(source, is_closed=True), normalise(source)
+
+    for each in POOL:
+        assert matches(as_written, as_written.root, each) or not matches(closed, closed.root, each)
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 12},
+        "age": {"type": ["integer", "null"], "minimum": 0},
+        "tags": {"type": "array", "items": {"enum": ["x", "y", 3]}, "maxItems": 3},
+        "score": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "address": {"anyOf": [{"$ref": "#/$defs/address"}, {"type": "null"}]},
+    },
+    "required": ["name", "address"],
+    "$defs": {
+        "address": {
+            "allOf": [{"type": "object", "required": ["city"]}],
+            "properties": {
+                "city": {"type": "string"},
+                "zip": {"type": "string", "pattern": "^[0-9]{5}$"},
+            },
+        }
+    },
+}
+
+
+PEOPLE = st.fixed_dictionaries(
+    {"name": st.text(), "address": st.none() | st.fixed_dictionaries({"city": st.text()})},
+    optional={
+        "age": st.none() | st.integers(-1),
+        "tags": st.lists(st.sampled_from(("x", "y", 3, 4)), max_size=4),
+        "score": st.floats(allow_nan=False, allow_infinity=False, min_value=-1, max_value=2),
+        "more": st.sampled_from(POOL),
+    },
+)
+
+
+@given(PEOPLE)
+@settings(FAST, max_examples=80)
+def test_the_normal_form_of_a_usual_schema_accepts_exactly_its_instances(person):
+    schema = normalise(PERSON)
+
+    assert schema.unenforced == ()
+    assert matches(schema, schema.root, person) is validator_of(PERSON).is_valid(person)
+
+
+# ---- Mutants: the properties above must notice each of them -------------------------------------
+
+
+def _lose_the_last_option(patch: pytest.MonkeyPatch) -> None:
+    any_of = Spreader._any_of
+    patch.setattr(
+        Spreader, "_any_of", lambda self, options, *rest: any_of(self, options[:1], *rest)
+    )
+
+
+def _lose_nullable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Spreader, "_or_null", lambda _, found, __: found)
+
+
+def _close_open_objects(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(normalising, "normalise", lambda source: normalise(source, is_closed=True))
+
+
+def _read_old_references_like_new_ones(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dialect, "merges_ref_siblings", property(lambda _: True))
+
+
+def _round_bounds_outwards_by_one(patch: pytest.MonkeyPatch) -> None:
+    integer_node = constraints.integer_node
+
+    def shifted(plains: Any) -> Node:
+        node = integer_node(plains)
+        is_bounded = isinstance(node, Integer) and node.minimum is not None
+        return Integer(node.minimum + 1, node.maximum) if is_bounded else node
+
+    patch.setattr(normalising, "integer_node", shifted)
+
+
+def _require_all_properties(patch: pytest.MonkeyPatch) -> None:
+    object_node = constraints.object_node
+
+    def requiring(*arguments: Any) -> Node:
+        node = object_node(*arguments)
+        names = frozenset(name for name, _ in getattr(node, "properties", ()))
+        return Object(node.properties, names, node.additional) if names else node
+
+    patch.setattr(normalising, "object_node", requiring)
+
+
+NARROWER = [
+    _lose_the_last_option,
+    _lose_nullable,
+    _close_open_objects,
+    _read_old_references_like_new_ones,
+    _round_bounds_outwards_by_one,
+    _require_all_properties,
+]
+
+
+@pytest.mark.parametrize("mutate", NARROWER)
+def test_a_normaliser_that_refuses_too_much_is_found(mutate, monkeypatch):
+    mutate(monkeypatch)
+
+    assert _unsound(CORPUS)
+
+
+def test_a_normaliser_that_forgets_its_gaps_is_found(monkeypatch):
+    monkeypatch.setattr(Normaliser, "_note", lambda *_: None)
+
+    assert _wider_without_a_word(CORPUS)

@@ -1,0 +1,40 @@
+"""The public endpoint of a real stack, judged by the tool that anyone can run against theirs."""
+
+import json
+
+import pytest
+
+from toolcheck_suite.__main__ import main
+
+pytestmark = pytest.mark.engine
+
+MODEL = "smollm2-glm"
+MOST_TOKENS = "96"
+"""A forced call of the probes takes 20 to 60 tokens; prose of so small a model needs no more."""
+
+
+def check(stack, capsys, *arguments):
+    """Exit code, counts and report."""
+    code = main(
+        [stack.base_url, "--model", MODEL, "--key", stack.api_key, "--exact-params", *arguments]
+    )
+    text = capsys.readouterr().out
+    return code, json.loads(text.splitlines()[-1]), text
+
+
+def test_bad_requests_are_refused_with_the_path_of_their_fault(glm_stack, capsys):
+    code, counts, text = check(glm_stack, capsys, "--only", "bad_requests")
+
+    assert code == 0, text
+    assert counts["undecided"] == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "least"), [("choices", 7), ("schemas", 20), ("structures", 3), ("history", 0)]
+)
+def test_a_real_model_keeps_every_rule(group, least, glm_stack, capsys):
+    """Undecided is not passed: so many checks must have come to a judgement."""
+    _, counts, text = check(glm_stack, capsys, "--only", group, "--max-tokens", MOST_TOKENS)
+
+    assert counts["failed"] == 0, text
+    assert counts["passed"] >= least, text
