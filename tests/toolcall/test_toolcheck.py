@@ -85,7 +85,8 @@ def test_another_param_is_a_remark_unless_it_is_promised(capsys):
     assert (code, counts["failed"]) == (0, 0)
     assert "param is model, ours is tools" in text
     assert exact_code == 1
-    assert exact_counts["failed"] == counts["passed"]
+    assert exact_counts["passed"] == 0
+    assert exact_counts["failed"] >= counts["passed"] > 60
 
 
 def test_a_cut_answer_decides_nothing_and_a_cut_call_in_it_is_a_failure(capsys):

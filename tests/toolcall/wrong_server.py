@@ -127,6 +127,9 @@ def serving(
     """The URL of a server that makes this mistake."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # one packet for each reply: two would wait for an acknowledgement
+
         def do_POST(self):
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             answer = mistake(request, copy.deepcopy(right_reply(request)))

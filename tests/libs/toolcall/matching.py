@@ -72,10 +72,10 @@ def tokens(text):
 
 
 def compiled(ebnf, *, is_cached=True):
-    """The grammar compiled for the tokenizer."""
-    grammar = xgrammar.Grammar.from_ebnf(ebnf)
+    """The grammar compiled for the tokenizer, from its text as the engine does it."""
+    # A Grammar object would be printed and read back, which xgrammar 0.2.8 gets wrong.
     compiler = _compiler() if is_cached else _new_compiler(is_cached=False)
-    return compiler.compile_grammar(grammar)
+    return compiler.compile_grammar(ebnf)
 
 
 @lru_cache(maxsize=64)

@@ -312,6 +312,24 @@ def test_held_calls_leave_whole_and_live_ones_as_they_come():
     assert live[-1] == [ArgumentsDelta, CallEnded]
 
 
+@pytest.mark.parametrize("form", ["glm47", "hermes"])
+def test_an_argument_that_comes_twice_stops_a_live_call_before_its_second_value(form):
+    case = Case(plan({"w": W}), FORMATS[form], start="after_reasoning", live_tools=frozenset({"w"}))
+    twice = {
+        "glm47": call("w", city="A").replace(
+            "</tool_call>", call("", city="B")[len("<tool_call>") :]
+        ),
+        "hermes": '<tool_call>{"name": "w", "arguments": {"city": "A", "city": "B"}}</tool_call>',
+    }
+
+    answer = case.read([case.wire(twice[form])])
+
+    assert answer.fault.kind == "invalid_arguments"
+    assert "twice" in answer.fault.message
+    assert answer.begun is not None
+    assert "B" not in answer.begun[1]
+
+
 def test_one_push_gives_one_delta_of_a_kind():
     case = Case(plan({"f": schema_of({"x": {"type": "array"}})}), live_tools=frozenset({"f"}))
     events = case.parser().push(

@@ -5,7 +5,7 @@ import pytest
 from tests.libs.toolcall.answers import Case, call, plan, schema_of
 from tests.libs.toolcall.splits import splits
 from toolcall.events import ContentDelta
-from toolcall.formats.table import GLM_45, GLM_47
+from toolcall.formats.table import FORMATS, GLM_45, GLM_47
 
 W = schema_of({"city": {"type": "string"}}, required=["city"])
 NOW = schema_of()
@@ -54,6 +54,19 @@ def test_a_call_that_has_left_in_part_cannot_be_tried_again():
 
     assert parser.resume_at() is None
     assert parser.safe_length == len("t") + 1
+
+
+def test_another_try_stays_in_a_section_behind_its_last_whole_call():
+    case = Case(plan({"now": NOW}), FORMATS["kimi_k2"], start="after_reasoning")
+    whole = (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0"
+        "<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    )
+    parser = case.parser()
+
+    parser.push(case.wire(whole + "\n and"))
+
+    assert parser.resume_at() == len(case.wire(whole))
 
 
 @pytest.mark.parametrize(

@@ -108,23 +108,20 @@ def _visible_marks(
 ) -> frozenset[int]:
     """Control tokens that belong to an answer: tags, and special tokens that the format uses."""
     special = {token["id"] for token in added if token.get("special")}
-    used = set(marks.encode("".join(_literals(tool_format))))
+    row = () if tool_format is None else astuple(tool_format)
+    used = set(marks.encode("".join(_literals(row))))
     return frozenset(
         id_ for id_ in marks.token_ids if id_ not in special or marks.mark_of(id_) in used
     )
 
 
-def _literals(tool_format: WireFormat | None) -> list[str]:
-    """Every text of the format's table row that may stand in an answer."""
-    if tool_format is None:
-        return []
-    literals: list[str] = []
-    for value in (*astuple(tool_format.arguments), *astuple(tool_format)):
-        literals += [value] if isinstance(value, str) else []
-        literals += (
-            [part for part in value if isinstance(part, str)] if isinstance(value, tuple) else []
-        )
-    return literals
+def _literals(row: Any) -> list[str]:
+    """Every text of a format's table row; a superset of what may stand in an answer."""
+    if isinstance(row, str):
+        return [row]
+    if isinstance(row, tuple):
+        return [text for part in row for text in _literals(part)]
+    return []
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

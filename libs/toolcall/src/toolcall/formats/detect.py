@@ -32,8 +32,8 @@ MOST_SPECIFIC_FIRST = (
     KIMI_K2,
     LLAMA_3,
 )
-NOT_SERVED = ("<tool_sep>", "<tools_calls>")
-"""Tags of families that share GLM's or Qwen's tags and differ in others (Hunyuan)."""
+NOT_SERVED = ("<tool_sep>",)
+"""Tags of families that write GLM's tags and others between them (Hunyuan)."""
 ESCAPES = (("\\n", "\n"), ('\\"', '"'), ("\\'", "'"))
 
 

@@ -10,6 +10,7 @@ literal, and `(= ...)` after a rule for what comes next. Not its `Regex` macro: 
 differ, so that `(pxx*)?pn` accepts `xpn`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from toolcall.grammar.characters import EVERY, Characters
@@ -82,20 +83,21 @@ def sequence(*parts: str) -> str:
 
 def literal(text: str) -> str:
     """An expression for exactly this text."""
-    if "\0" not in text:
-        return f'"{_quoted(text)}"' if text else NOTHING
-    # A NUL ends a string in xgrammar's text, but not a class.
-    return sequence(*(literal(c) if c != "\0" else f"[{_code(0)}]" for c in text))
+    if "\0" in text:  # it ends a string in xgrammar's text, but not a class
+        return sequence(*(literal(c) if c != "\0" else f"[{_code(0)}]" for c in text))
+    return " ".join(f'"{_quoted(part)}"' for part in _AMBIGUOUS.split(text)) if text else NOTHING
 
 
 def character_class(allowed: Characters) -> str:
     """An expression for one character of a set, which has at least one."""
     if allowed == EVERY:
         return "[^]"
-    parts = []
-    for first, last in allowed.ranges:
-        parts.append(_in_class(first) + (f"-{_in_class(last)}" if last > first else ""))
-    return f"[{''.join(parts)}]"
+    parts = [
+        _in_class(first) + (f"-{_in_class(last)}" if last > first else "")
+        for first, last in allowed.ranges
+    ]
+    # Escapes last, as no digit may follow them; see _AMBIGUOUS.
+    return f"[{''.join(sorted(parts, key=lambda part: part.startswith(_BACKSLASH)))}]"
 
 
 def token(token_ids: Sequence[int]) -> str:
@@ -114,6 +116,9 @@ def text_without(literals: Iterable[str]) -> str:
     return f"TagDispatch(excludes=({excluded}), loop_after_dispatch=false)"
 
 
+_BACKSLASH = "\\"
+_AMBIGUOUS = re.compile("(?<=[\x01-\x1f\x7f-\xff])(?=[0-9A-Fa-f])")
+"""Where xgrammar's own printing of a grammar, which its cache reads back, joins `\\xdf` and `e`."""
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
