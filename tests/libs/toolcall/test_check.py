@@ -187,6 +187,17 @@ def test_a_schema_may_hold_values_and_characters_up_to_the_limit():
     assert fault_of({"description": "x" * SCHEMA.characters}).param == PARAM
 
 
+def test_a_schema_may_hold_expressions_up_to_the_limit():
+    def patterns(count: int) -> Any:
+        return {"properties": {f"p{at}": {"pattern": f"^{at}"} for at in range(count)}}
+
+    check_schema(patterns(SCHEMA.patterns), PARAM)
+
+    assert "regular expressions" in str(fault_of(patterns(SCHEMA.patterns + 1)))
+    named = {"patternProperties": {f"^{at}": {} for at in range(SCHEMA.patterns + 1)}}
+    assert "regular expressions" in str(fault_of(named))
+
+
 @pytest.mark.parametrize(
     ("source", "path"),
     [

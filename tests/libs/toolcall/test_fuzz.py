@@ -179,15 +179,18 @@ def is_representable(tool_format, plan, arguments):
 
 
 def is_writable(tool_format, arguments):
-    """False where a raw string holds the literal that ends it."""
+    """False where a raw string or a key holds the literal that ends it."""
     form = tool_format.arguments
     if not isinstance(form, TaggedArguments):
         return True
-    end = form.string_end
-    return not any(
-        isinstance(value, str) and (value + end).find(end) < len(value)
-        for value in arguments.values()
-    )
+    texts = [(value, form.string_end) for value in arguments.values() if isinstance(value, str)]
+    texts += [(key, form.key_close.strip()[0]) for key in arguments if is_text(form.key_close)]
+    return not any((text + end).find(end) < len(text) for text, end in texts)
+
+
+def is_text(literal):
+    """True where the tokenizer has no control token for a format's literal."""
+    return wire.MARKS.encode(literal) == literal
 
 
 def reads_as_other(schema, node, text):

@@ -14,6 +14,7 @@ from toolcall.grammar import build as build_module
 from toolcall.grammar.build import build, needs_grammar
 from toolcall.grammar.objects import MOST_STATES, window_for
 from toolcall.guard import Guard
+from toolcall.marks import Marks
 from toolcall.parser.parser import Parser
 from toolcall.requests import plan_output
 
@@ -271,6 +272,17 @@ def test_reasoning_in_text_ends_at_its_closing_tag():
     assert not accepts(ebnf, f"<think>a</think>b</think>{call}")
 
 
+@pytest.mark.parametrize("row", [row for row in FORMATS.values() if row.reasoning])
+def test_calls_may_be_text_where_reasoning_is_closed_by_a_token(row):
+    close = MARKS.token_of("</think>")
+    ebnf = build(plan(choice="auto"), row, Marks({close: "</think>"}), "in_reasoning").ebnf
+    call = render_calls(row, [PARIS, HERE])
+
+    for body in (call, f"Sure < \n{call}", "Hello", f"a <{call}"):
+        assert accepts(ebnf, f"hm <\n{MARKS.mark_of(close)}{body}"), body
+    assert not accepts(ebnf, f"hm{MARKS.mark_of(close)}{render_calls(row, [('w', {})])}")
+
+
 def test_a_format_without_reasoning_has_none():
     ebnf = build(plan(), LLAMA_3, MARKS, "fresh").ebnf
 
@@ -440,14 +452,20 @@ PROFILE = settings(
     suppress_health_check=list(HealthCheck),
     database=None,
 )
+TEXT = st.characters(
+    max_codepoint=0x2FFFF, exclude_categories=["Cs"], exclude_characters="\4\6\x13\x14\x16\x1d"
+)
+"""What the small model's tokenizer can write: it lacks some bytes."""
 JUNK = st.sampled_from([None, True, 3, -0.5, "junk", [], {}, ["a"], {"k": 1}, 10**6])
 
 
 def instances(schema):
     """Valid instances. hypothesis-jsonschema 0.23 cannot draw objects with this hypothesis."""
     if "anyOf" in schema:
-        return st.one_of(map(instances, schema["anyOf"]))
+        return st.one_of([instances(option) for option in schema["anyOf"]])
     match schema.get("type"):
+        case [first, second]:
+            return st.one_of(instances({"type": first}), instances({"type": second}))
         case "object":
             parts = {name: instances(part) for name, part in schema["properties"].items()}
             required = {name: parts.pop(name) for name in schema["required"]}
@@ -458,7 +476,7 @@ def instances(schema):
             return st.integers(-200, 249).map(lambda hundredths: hundredths / 100)
         case "string" if schema.keys() <= {"type", "minLength", "maxLength"}:
             sizes = {"min_size": schema.get("minLength", 0), "max_size": schema.get("maxLength", 9)}
-            return st.text(st.characters(exclude_categories=["Cs"]), **sizes)
+            return st.text(TEXT, **sizes)
         case _:
             return from_schema(schema)
 

@@ -6,6 +6,7 @@ twice with one seed, whole and as a stream; the official SDK puts the stream tog
 """
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ TOOLS_FILE = Path(__file__).parent / "tools.yaml"
 CALLS = 500
 MOST_TOKENS = 1024
 CONCURRENCY = 8
+RUNNING_STACK = "MILLRACE_STACK_RUN_DIR"
 TOOLS_BESIDE = 4
 """Every second request declares so many other tools beside the one that is under test."""
 FAULTS = "millrace_router_faulty_outputs_total"
@@ -89,13 +91,13 @@ class Asked:
         return _fault(self.request, self.whole)
 
     def differs(self) -> bool:
-        """True where the stream says something else.
+        """True where the stream says something else, or nothing.
 
         A call that was cut while it streamed live is in the stream's answer only, unfinished.
         """
         if self.whole.finish == self.parts.finish == "length":
             return self.parts.calls[: len(self.whole.calls)] != self.whole.calls
-        return self.whole != self.parts
+        return bool(self.whole.error) or self.whole != self.parts
 
 
 def figures(samples: int | None = None) -> list[Figure]:
@@ -228,15 +230,25 @@ def _faults(env: Mapping[str, str]) -> float:
 
 @contextmanager
 def _stack() -> Iterator[dict[str, str]]:
-    """A stack of its own with GLM's tokens; its folder is removed afterwards."""
+    """A stack with GLM's tokens: the one that runs in MILLRACE_STACK_RUN_DIR, else one of its own.
+
+    The folder of its own is removed afterwards.
+    """
+    if running := os.environ.get(RUNNING_STACK):
+        yield _addresses(Path(running))
+        return
     run_dir = Path(tempfile.mkdtemp(prefix="millrace-sampled-"))
     where = ["--run-dir", str(run_dir)]
     up = [str(ROOT / "tools" / "up"), "--detach", "--model", MODEL, *where]
     try:
         subprocess.run(up, check=True, stdout=sys.stderr)
-        run = RunDir.at(run_dir)
-        metrics = f"http://127.0.0.1:{run.known_ports()['router.metrics']}/metrics"
-        yield {**read_env(run.env), "ROUTER_METRICS": metrics}
+        yield _addresses(run_dir)
     finally:
         subprocess.run([str(ROOT / "tools" / "down"), *where], check=False, stdout=sys.stderr)
         shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _addresses(run_dir: Path) -> dict[str, str]:
+    run = RunDir.at(run_dir)
+    metrics = f"http://127.0.0.1:{run.known_ports()['router.metrics']}/metrics"
+    return {**read_env(run.env), "ROUTER_METRICS": metrics}

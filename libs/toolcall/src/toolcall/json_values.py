@@ -14,17 +14,18 @@ class Limits:
     depth: int
     values: int
     characters: int
+    patterns: int
 
 
-SCHEMA = Limits(depth=64, values=10_000, characters=200_000)
+SCHEMA = Limits(depth=64, values=10_000, characters=200_000, patterns=100)
 """32 schemas inside each other are three times what people write, and shallow enough for the
 recursive readers of a schema; 10,000 values take about a second of CPU to check, normalise and
-compile; descriptions of some pages fit."""
+compile; descriptions of some pages fit; an expression may cost a millisecond to read."""
 
 
 def check_json(value: object, param: str, limits: Limits = SCHEMA) -> None:
     """Raises InvalidToolRequest where a value is too large, too deep or not encodable."""
-    values = characters = 0
+    values = characters = patterns = 0
     waiting: list[tuple[Any, str, int]] = [(value, param, 1)]
     while waiting:
         each, path, depth = waiting.pop()
@@ -36,6 +37,7 @@ def check_json(value: object, param: str, limits: Limits = SCHEMA) -> None:
             case float() if not math.isfinite(each):
                 raise refusal(path, "a finite number", str(each))
             case dict():
+                patterns += _patterns_in(each)
                 for name, inner in each.items():
                     characters += len(name)
                     _check_text(name, path)
@@ -56,6 +58,14 @@ def check_json(value: object, param: str, limits: Limits = SCHEMA) -> None:
                 "more",
                 "Use $ref for repeated parts, or shorten descriptions and enums.",
             )
+        if patterns > limits.patterns:
+            raise refusal(param, f"at most {limits.patterns} regular expressions", "more")
+
+
+def _patterns_in(value: dict[str, Any]) -> int:
+    """Regular expressions directly inside, if it is a schema."""
+    named = value.get("patternProperties")
+    return isinstance(value.get("pattern"), str) + len(named if isinstance(named, dict) else ())
 
 
 def _check_text(text: str, path: str) -> None:

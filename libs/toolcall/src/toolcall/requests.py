@@ -32,7 +32,7 @@ __all__ = ["check_history", "plan_output"]
 
 MOST_TOOLS = 128
 """OpenAI's limit; far more than any model chooses well among."""
-ALL_TOOLS = Limits(depth=SCHEMA.depth + 4, values=50_000, characters=2_000_000)
+ALL_TOOLS = Limits(depth=SCHEMA.depth + 4, values=50_000, characters=2_000_000, patterns=500)
 """A few seconds of CPU for the most that one request may ask to be checked and compiled; the
 schemas stand four levels below the list."""
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}

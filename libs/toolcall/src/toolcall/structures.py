@@ -19,7 +19,7 @@ SERVED = ("json", "regex", "choice", "json_object")
 """Constraints of vLLM's structured_outputs; the others would change the answer, so are refused."""
 MOST_PATTERN = 10_000
 """Characters of a regular expression; what is longer is a list and belongs into a choice."""
-CHOICES = Limits(depth=2, values=1_001, characters=100_000)
+CHOICES = Limits(depth=2, values=1_001, characters=100_000, patterns=0)
 """A thousand choices, in a list."""
 
 

@@ -111,7 +111,10 @@ class _Answer:
         if start == "after_reasoning" or self._format is None or self._format.reasoning is None:
             return body
         opening, closing = self._format.reasoning
-        thought = self._wire.prose([closing, *self._openings()])
+        # Where a token closes reasoning, calls that text opens are not looked for in it: xgrammar
+        # loses its way in two texts without a literal when a token follows one of them.
+        stops = [closing, *self._openings()] if self._wire.is_text(closing) else [closing]
+        thought = self._wire.prose(stops)
         rest = sequence(thought, self._wire.literal(closing), body)
         if start == "in_reasoning":
             return rest

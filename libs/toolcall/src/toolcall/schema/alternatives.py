@@ -19,8 +19,8 @@ MOST_COMBINED = 64
 rule, and a product of products would grow without end."""
 MOST_OPTIONS = 2_000
 """Alternatives in all: unions of constants may be long."""
-MOST_WORK = 200_000
-"""Schemas placed in alternatives over one document: about half a second of CPU."""
+MOST_WORK = 40_000
+"""Schemas placed in products over one document: about a second of CPU."""
 MOST_STEPS = 50
 """References and combinators in a row, which recurse here: a fifth of Python's own limit."""
 
@@ -134,7 +134,7 @@ class Spreader:
             else:
                 product = larger
         if left_out and place is not None:
-            reason = f"more than {MOST_COMBINED} combinations of options"
+            reason = f"more than {MOST_COMBINED} combinations, or too many schemas in all"
             return [_widened(each, place, "allOf", reason) for each in product]
         return product
 

@@ -30,6 +30,8 @@ OBJECT_GAPS = (
     "propertyNames",
 )
 STRING_REMARKS = ("contentEncoding", "contentMediaType", "contentSchema")
+MOST_COMPARED = 20_000
+"""Names of one object times the schemas and patterns that they are held against: 0.1 s."""
 LATE_NAMES = (
     "dependencies",
     "dependentRequired",
@@ -140,7 +142,19 @@ def object_node(
                 note(plain, keyword, GUARD_ONLY)
         if plain.facts.get("unevaluatedProperties", True) not in (True, {}) and not is_shut:
             note(plain, "unevaluatedProperties", GUARD_ONLY)
-    properties = tuple((name, child(list(_of(plains, name, document)))) for name in names)
+    patterns = sum(len(plain.facts.get("patternProperties", ())) for plain in plains)
+    is_small = len(names) * (len(plains) + patterns) <= MOST_COMPARED
+    if not is_small:
+        note(plains[0], "properties", f"more than {MOST_COMPARED} pairs of names and schemas")
+    properties = tuple(
+        (
+            name,
+            child(
+                list(_of(plains, name, document) if is_small else _named(plains, name, document))
+            ),
+        )
+        for name in names
+    )
     additional = Nothing() if is_shut else child(list(_of(plains, None, document)))
     if maximum is not None and max(minimum, len(required)) > maximum:
         return Nothing()
@@ -209,18 +223,26 @@ def _speaks_of_others(plains: Sequence[Plain]) -> bool:
     ) or any(plain.facts.get("unevaluatedProperties", False) is not False for plain in plains)
 
 
+def _named(plains: Sequence[Plain], name: str, document: Document) -> Iterator[Place]:
+    """What the schemas say of a property under its own name."""
+    for plain in plains:
+        properties = _properties(plain)
+        if name in properties:
+            yield document.below(plain.place, f"properties.{name}", properties[name])
+
+
 def _of(plains: Sequence[Plain], name: str | None, document: Document) -> Iterator[Place]:
     """What the schemas say of a property, or (None) of one that no schema names."""
     for plain in plains:
         facts, place = plain.facts, plain.place
-        properties, patterns = _properties(plain), facts.get("patternProperties", {})
-        hits: list[str] = []
-        if name is not None:
-            if name in properties:
-                yield document.below(place, f"properties.{name}", properties[name])
-            hits = [each for each in patterns if search(each, name)]
-        for each in hits:
-            yield document.below(place, f"patternProperties.{each}", patterns[each])
-        speaks = name in properties or bool(hits) or (name is None and bool(patterns))
-        if not speaks and "additionalProperties" in facts:
+        patterns = facts.get("patternProperties", {})
+        said = [] if name is None else list(_named([plain], name, document))
+        said += [
+            document.below(place, f"patternProperties.{pattern}", schema)
+            for pattern, schema in patterns.items()
+            if name is not None and search(pattern, name)
+        ]
+        yield from said
+        is_other = not said and (name is not None or not patterns)
+        if is_other and "additionalProperties" in facts:
             yield document.below(place, "additionalProperties", facts["additionalProperties"])

@@ -51,6 +51,8 @@ from toolcall.schema.values import text_of, type_of
 MOST_DEFINITIONS = 10_000
 """Sets of schemas that hold for one value somewhere: as many as MOST_VALUES of check.py allows a
 schema to have, so that only products of recursive schemas are cut."""
+MOST_TRIED = 1_000
+"""Constants of one enum that are tried on the other keywords, at up to a millisecond each."""
 PLAIN_ENUM = frozenset(("const", "enum", "type"))
 
 
@@ -194,16 +196,24 @@ class Normaliser:
         are_types_all = not alternative.notes and all(
             plain.facts.keys() <= PLAIN_ENUM for plain in alternative.plains
         )
-        kept = []
-        for value in values:
+        kept: list[Any] = []
+        tried = 0
+        for at, value in enumerate(values):
             if are_types_all and type_of(value) in alternative.types:
                 kept.append(value)
                 continue
-            for form in _forms(value):
-                if all(self._document.is_valid(place, form) for place in places):
-                    kept.append(form)
-                    break
+            tried += 1
+            if tried > MOST_TRIED:
+                self._note(Unenforced(places[0].path, "enum", f"more than {MOST_TRIED} constants"))
+                return [*kept, *values[at:]]
+            kept += self._valid_forms(value, places)
         return kept
+
+    def _valid_forms(self, value: Any, places: Sequence[Place]) -> list[Any]:
+        for form in _forms(value):
+            if all(self._document.is_valid(place, form) for place in places):
+                return [form]
+        return []
 
     def _note_conditions(self, plain: Plain) -> None:
         if plain.facts.get("not", False) not in (False, True, {}):

@@ -69,7 +69,7 @@ class _Pattern:
     def check(self) -> None:
         """Raises NotRegular when some text would need an automaton that cannot be built."""
         if self.bits(LONGEST_TEXT) > MOST_BITS:
-            assert self._automaton
+            _ = self._automaton
 
     def bits(self, length: int) -> float:
         """An upper bound of the steps on a text of this length, as a power of two.
