@@ -5,6 +5,9 @@ from typing import Any, Literal
 
 from toolcall.schema.nodes import Schema
 
+AnswerStart = Literal["fresh", "in_reasoning", "after_reasoning"]
+"""Where an answer begins: the prompt left the reasoning unopened, open, or closed."""
+
 
 @dataclass(frozen=True)
 class Tool:

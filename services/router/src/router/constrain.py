@@ -22,8 +22,8 @@ from router.render import Renderer
 from toolcall.compiling.checker import Compiled, GrammarChecker, Refused, Unavailable
 from toolcall.errors import InvalidToolRequest
 from toolcall.formats.table import WireFormat
-from toolcall.grammar.build import AnswerStart, Effort, build, needs_grammar
-from toolcall.plan import OutputPlan
+from toolcall.grammar.build import Effort, build, needs_grammar
+from toolcall.plan import AnswerStart, OutputPlan
 from toolcall.requests import plan_output
 
 Key = TypeVar("Key")

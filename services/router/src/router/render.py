@@ -21,8 +21,8 @@ from tokenizers import Tokenizer
 from router.errors import ContextTooLong, InvalidRequest
 from toolcall.formats import detect
 from toolcall.formats.table import WireFormat
-from toolcall.grammar.build import AnswerStart
 from toolcall.marks import Marks, control_tokens
+from toolcall.plan import AnswerStart
 
 
 class Renderer:

@@ -25,7 +25,7 @@ from toolcall.grammar.strings import Strings
 from toolcall.grammar.values import Spacing, Values
 from toolcall.grammar.wire import Wire, prose_unlike_calls
 from toolcall.marks import Marks
-from toolcall.plan import OutputPlan, Structure
+from toolcall.plan import AnswerStart, OutputPlan, Structure
 from toolcall.schema.nodes import Array, Node, Object, Union
 
 MOST_RULES = 20_000
@@ -33,7 +33,6 @@ MOST_RULES = 20_000
 MOST_NOTES = 100
 
 Effort = Literal["full", "widest"]
-AnswerStart = Literal["fresh", "in_reasoning", "after_reasoning"]
 
 
 @dataclass(frozen=True)

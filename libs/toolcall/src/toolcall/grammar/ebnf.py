@@ -5,9 +5,9 @@ expressions can be joined with blanks. Rules with equal bodies are one rule, whi
 schema asked for them: xgrammar's time and memory grow with the number of rules.
 
 What is used of the language (GBNF with macros): strings, character classes with `*`, `+` and
-`{a,b}`, rules, `Token(id)` and `ExcludeToken(id, ...)` for tokens, `TagDispatch` for text without a
-literal, and `(= ...)` after a rule for what comes next. Not its `Regex` macro: it joins states that
-differ, so that `(pxx*)?pn` accepts `xpn`.
+`{a,b}`, rules, `[max_chars=n]` after a rule's name, `Token(id)` and `ExcludeToken(id, ...)` for
+tokens, `TagDispatch` for text without a literal, and `(= ...)` after a rule for what comes next.
+Not its `Regex` macro: it joins states that differ, so that `(pxx*)?pn` accepts `xpn`.
 """
 
 import re
@@ -26,6 +26,7 @@ class Rules:
     def __init__(self) -> None:
         self._bodies: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._limits: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -60,6 +61,17 @@ class Rules:
             self.define(name, f"{NOTHING} | {expression} {name}")
         return self._names[key]
 
+    def limited(self, body: str, most: int) -> str:
+        """The name of a rule with this body that stops at so many characters.
+
+        A rule that cannot end there goes on until it can.
+        """
+        key = f"{body} <={most}"
+        if key not in self._names:
+            name = self.reserve()
+            self._names[key], self._bodies[name], self._limits[name] = name, body, most
+        return self._names[key]
+
     def reserve(self) -> str:
         """A name for a rule whose body needs the name; `define` it."""
         name = f"r{len(self._bodies)}"
@@ -72,7 +84,8 @@ class Rules:
 
     def text(self, root: str) -> str:
         """The whole grammar; `root` is the body of its root rule."""
-        lines = [f"{name} ::= {body}" for name, body in self._bodies.items()]
+        limits = {name: f"[max_chars={most}]" for name, most in self._limits.items()}
+        lines = [f"{name}{limits.get(name, '')} ::= {body}" for name, body in self._bodies.items()]
         return "\n".join([f"root ::= {root}", *lines, ""])
 
 

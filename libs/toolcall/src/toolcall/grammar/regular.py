@@ -138,6 +138,20 @@ def relaxed(tree: Regular, most_ms: float) -> Regular:
             return tree
 
 
+def endless(tree: Regular) -> Regular | None:
+    """The tree with no end to the repeat that its words end in; None where they end otherwise.
+
+    Words of the given tree are exactly those of the result that are no longer than its longest.
+    """
+    parts = list(tree.parts) if isinstance(tree, Concat) else [tree]
+    last = parts.pop() if parts else None
+    if not isinstance(last, Repeat) or lengths(last.part) != (1, 1):
+        return None
+    if any(lengths(part)[0] != lengths(part)[1] for part in parts):
+        return None
+    return concat(*parts, replace(last, high=None))
+
+
 def fitted(tree: Regular, low: int, high: int | None) -> Regular | None:
     """The words of the tree that have these lengths; None where this is not simple to say."""
     shortest, longest = lengths(tree)

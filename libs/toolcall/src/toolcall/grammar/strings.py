@@ -1,12 +1,14 @@
 """Strings as values: between tags as raw text, in JSON with quotes.
 
-Lengths, patterns and formats hold exactly while their automaton is cheap; else they are counted no
-further than one character or left to the guard, and the string is remembered as not exact. What
-costs is a repeat of characters that many tokens begin with: a free text of up to 100 characters
-takes xgrammar two thirds of a second.
+Lengths, patterns and formats hold exactly. What costs is a counted repeat of characters that many
+tokens begin with (a free text of up to 100 characters would take xgrammar half a second), so a
+costly greatest length is left to a rule that stops there. Where that is not enough repeats are
+counted no further than one, and the string is remembered as not exact.
 """
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
 
 from toolcall.grammar.automata import (
     ANY_ESCAPE,
@@ -16,7 +18,7 @@ from toolcall.grammar.automata import (
     known_in_json,
 )
 from toolcall.grammar.characters import EVERY, Characters
-from toolcall.grammar.ebnf import NOTHING, Rules, character_class, literal
+from toolcall.grammar.ebnf import NOTHING, Rules, character_class, literal, sequence
 from toolcall.grammar.patterns import translate
 from toolcall.grammar.regular import (
     ANY,
@@ -24,7 +26,9 @@ from toolcall.grammar.regular import (
     Regular,
     Repeat,
     cost_ms,
+    endless,
     fitted,
+    lengths,
     relaxed,
     states,
     without,
@@ -32,14 +36,29 @@ from toolcall.grammar.regular import (
 from toolcall.schema.nodes import String
 from toolcall.schema.string_formats import FORMATS
 
-MOST_COST_MS = 64.0
-"""One string's share of xgrammar's time, as `cost_ms` counts; ten free characters fit."""
-MOST_TOTAL_MS = 200.0
+MOST_COST_MS = 20.0
+"""One string's share of xgrammar's time, as `cost_ms` counts; three free characters fit."""
+MOST_TOTAL_MS = 100.0
 """The same for all costly strings of a grammar; a string that is used twice counts once."""
 CHEAP_MS = 16.0
 MOST_STATES = 1000
 """States of one string; each is a rule."""
+LONGEST = 1_000_000
+"""A greatest length above it needs no rule: no answer is so long."""
 QUOTE = literal('"')
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a string may be: a word of the tree, of at most so many characters."""
+
+    tree: Regular
+    most: int | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """True when nothing is asked of the string."""
+        return self.tree == ANY and self.most is None
 
 
 class Strings:
@@ -48,24 +67,36 @@ class Strings:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._left_ms = MOST_TOTAL_MS
-        self._trees: dict[String, Regular] = {}
-        self._any: str | None = None
+        self._shapes: dict[String, Shape] = {}
         self.inexact: dict[String, str] = {}
         """The strings of which the grammar accepts too much, with the reason."""
 
     def json(self, node: String) -> str:
-        """An expression for the string with its quotes."""
-        tree = self._tree(node)
-        return self.any_json() if tree == ANY else self.quoted(in_json(tree))
+        """An expression for the string with its quotes.
+
+        A greatest length that a rule counts counts characters as written, `\\n` as two.
+        """
+        shape = self.shape(node)
+        if shape.is_free:
+            return self.any_json()
+        if shape.most is None:
+            return self.quoted(in_json(shape.tree))
+        if shape.tree == ANY:
+            inner = self._any_json_characters
+        else:
+            inner = automaton(self._rules, in_json(shape.tree), NOTHING)
+        return self._rules.share(f"{QUOTE} {self._rules.limited(inner, shape.most)} {QUOTE}")
 
     def any_json(self) -> str:
         """An expression for any JSON string."""
-        if self._any is None:
-            # Written out, because a loop that is not recursive is kept in xgrammar's cache.
-            plain = f"{character_class(EVERY - NEEDS_ESCAPE)}*"
-            escape = automaton(self._rules, ANY_ESCAPE, NOTHING)
-            self._any = self._rules.share(f"{QUOTE} {plain} ({escape} {plain})* {QUOTE}")
-        return self._any
+        return self._rules.share(f"{QUOTE} {self._any_json_characters} {QUOTE}")
+
+    @cached_property
+    def _any_json_characters(self) -> str:
+        # Written out, because a loop that is not recursive is kept in xgrammar's cache.
+        plain = f"{character_class(EVERY - NEEDS_ESCAPE)}*"
+        escape = automaton(self._rules, ANY_ESCAPE, NOTHING)
+        return f"{plain} ({escape} {plain})*"
 
     def quoted(self, inner: Regular) -> str:
         """An expression for what a tree writes inside a JSON string, with the quotes."""
@@ -76,27 +107,41 @@ class Strings:
 
         None when every such string needs a taboo character.
         """
-        tree = self._tree(node)
-        allowed = tree if taboo is None else without(tree, taboo)
-        return None if allowed is None else automaton(self._rules, allowed, end)
+        shape = self.shape(node)
+        tree = shape.tree if taboo is None else without(shape.tree, taboo)
+        if tree is None:
+            return None
+        if shape.most is None:
+            return automaton(self._rules, tree, end)
+        inner = automaton(self._rules, tree, NOTHING)
+        return sequence(self._rules.limited(inner, shape.most), end)
 
     def whole(self, pattern: str) -> str | None:
         """An expression for text that matches the pattern from end to end, if there is one."""
         translation = translate(pattern, is_whole=True)
         if translation is None:
             return None
-        return automaton(self._rules, self._affordable(translation.tree)[0], NOTHING)
+        return automaton(self._rules, self._relaxed(translation.tree), NOTHING)
 
-    def is_free(self, node: String) -> bool:
-        """True for a string of which the grammar asks nothing."""
-        return self._tree(node) == ANY
+    def shape(self, node: String) -> Shape:
+        """What the grammar asks of the string."""
+        if node not in self._shapes:
+            self._shapes[node] = self._new_shape(node)
+        return self._shapes[node]
 
-    def _tree(self, node: String) -> Regular:
-        if node not in self._trees:
-            self._trees[node] = self._new_tree(node)
-        return self._trees[node]
+    def _new_shape(self, node: String) -> Shape:
+        tree, most = self._asked(node)
+        if most is None and not self._spend(tree):
+            most = lengths(tree)[1]
+            open_tree = endless(tree)
+            if open_tree is None or not self._spend(open_tree):
+                open_tree = self._relaxed(tree)
+                self._note(node, "a long repeat or length")
+            tree = open_tree
+        return Shape(tree, most if most is not None and most <= LONGEST else None)
 
-    def _new_tree(self, node: String) -> Regular:
+    def _asked(self, node: String) -> tuple[Regular, int | None]:
+        """All that the node asks as a tree, and a greatest length that is not part of it."""
         pattern = node.pattern if node.pattern is not None else FORMATS.get(node.format or "")
         if node.pattern is not None and node.format in FORMATS:
             self._note(node, f"the format {node.format} beside a pattern")
@@ -104,32 +149,32 @@ class Strings:
         if translation is None:
             if pattern is not None:
                 self._note(node, f"the pattern {pattern}")
-            tree: Regular = Repeat(One(EVERY), node.min_length, node.max_length)
-        else:
-            if not translation.is_exact:
-                self._note(node, f"characters beyond ASCII in the pattern {pattern}")
-            fit = fitted(translation.tree, node.min_length, node.max_length)
-            if fit is None:
-                self._note(node, "the length beside a pattern")
-            tree = fit or translation.tree
-        tree, is_whole = self._affordable(tree)
-        if not is_whole:
-            self._note(node, "a long repeat or length")
-        return tree
+            return Repeat(One(EVERY), node.min_length, node.max_length), None
+        if not translation.is_exact:
+            self._note(node, f"characters beyond ASCII in the pattern {pattern}")
+        fit = fitted(translation.tree, node.min_length, node.max_length)
+        if fit is None:
+            self._note(node, "the length beside a pattern")
+            return self._relaxed(translation.tree), node.max_length
+        return fit, None
 
-    def _affordable(self, tree: Regular) -> tuple[Regular, bool]:
-        """The tree, relaxed until it costs little enough, and whether it did not have to be."""
+    def _spend(self, tree: Regular) -> bool:
+        """Takes a tree's cost from what is left, if it is affordable."""
+        cost = cost_ms(tree)
         limit = max(CHEAP_MS, min(MOST_COST_MS, self._left_ms))
-        given = tree
+        if cost > limit or states(tree) > MOST_STATES:
+            return False
+        if cost > CHEAP_MS:
+            self._left_ms -= cost
+        return True
+
+    def _relaxed(self, tree: Regular) -> Regular:
+        """The tree, relaxed until it is affordable."""
         for most_ms in (MOST_COST_MS, CHEAP_MS, 1.0, 0.0):
-            tree = relaxed(tree, most_ms)
-            if cost_ms(tree) <= limit and states(tree) <= MOST_STATES:
-                break
-        if states(tree) > MOST_STATES:
-            tree = ANY
-        if cost_ms(tree) > CHEAP_MS:
-            self._left_ms -= cost_ms(tree)
-        return tree, tree == given
+            wider = relaxed(tree, most_ms)
+            if self._spend(wider):
+                return wider
+        return ANY if states(wider) > MOST_STATES else wider
 
     def _note(self, node: String, reason: str) -> None:
         self.inexact.setdefault(node, reason)

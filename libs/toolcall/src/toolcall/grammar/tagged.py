@@ -115,7 +115,7 @@ class TaggedWriter:
             match kind:
                 case Anything():
                     yield self._free_text
-                case String() if strings.is_free(kind):
+                case String() if strings.shape(kind).is_free:
                     yield self._free_text
                 case String(pattern=None, format=None) if self._taboo is not None:
                     strings.inexact.setdefault(kind, "the length of text up to a tag")

@@ -5,8 +5,6 @@ open, if what follows its opening can be nothing else; then the reasoning ends t
 may be made, whatever reads as one is read and left out.
 """
 
-from typing import Literal
-
 from toolcall.formats.table import WireFormat
 from toolcall.marks import Marks
 from toolcall.parser.calls import CallReader
@@ -15,7 +13,7 @@ from toolcall.parser.prose import Prose
 from toolcall.parser.source import END, Reading, Source, Stops, Unfinished, has_mark, stops
 from toolcall.parser.tag_reader import TagReader
 from toolcall.parser.tags import Opening, Tags
-from toolcall.plan import OutputPlan
+from toolcall.plan import AnswerStart, OutputPlan
 
 MOST_MENTION = 2000
 """Characters within which it is clear that something is not a call: three names or keys of
@@ -23,8 +21,6 @@ MOST_NAME_CHARACTERS, tags, and the blanks between them."""
 
 BEFORE_STRUCTURE = "\n\n"
 """Blank lines that the grammar lets through before a structured answer and that are not its."""
-
-AnswerStart = Literal["fresh", "in_reasoning", "after_reasoning"]
 
 
 class AnswerReader:

@@ -11,10 +11,10 @@ from toolcall.events import Event, Finished
 from toolcall.formats.table import JsonCall, WireFormat
 from toolcall.guard import Guard
 from toolcall.marks import Marks
-from toolcall.parser.answer import AnswerReader, AnswerStart
+from toolcall.parser.answer import AnswerReader
 from toolcall.parser.delivery import Delivery, Refused
 from toolcall.parser.source import Source, Unfinished
-from toolcall.plan import OutputPlan
+from toolcall.plan import AnswerStart, OutputPlan
 
 NO_CALLS = WireFormat("text", JsonCall())
 """Stands in for the format of a model that has none: all of its answer is content."""

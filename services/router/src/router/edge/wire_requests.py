@@ -4,9 +4,9 @@ What changes the answer and is not supported is refused by name; what does not c
 `metadata`, `store`, ...) is accepted and ignored.
 """
 
+import json
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from router.constrain import Wishes
@@ -65,9 +65,12 @@ class Message(BaseModel):
 
 
 def _call_for_template(call: dict[str, Any]) -> dict[str, Any]:
-    """The call with its arguments decoded: templates write each one in the model's own format."""
+    """The call with its arguments decoded: templates write each one in the model's own format.
+
+    By the standard library's json, which keeps integers of any size.
+    """
     function = call["function"]
-    arguments = orjson.loads(function["arguments"] or b"{}")
+    arguments = json.loads(function["arguments"])
     return {**call, "function": {**function, "arguments": arguments}}
 
 
