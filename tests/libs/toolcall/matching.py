@@ -9,6 +9,7 @@ are added to the tokenizer, so that every format can be tried with its tags as t
 import json
 from functools import lru_cache
 
+import numpy
 import xgrammar
 from tokenizers import Tokenizer
 
@@ -54,8 +55,25 @@ def allowed_after(ebnf, text):
     assert is_begun(ebnf, text)
     mask = xgrammar.allocate_token_bitmask(1, VOCAB_SIZE)
     _matcher(ebnf).fill_next_token_bitmask(mask)
-    words = [word.item() & 0xFFFFFFFF for word in mask[0]]
-    return {at for at in range(VOCAB_SIZE) if words[at // 32] >> at % 32 & 1}
+    return set(_allowed(mask))
+
+
+def written_at_random(ebnf, pick):
+    """An answer of tokens that the mask allows, each as likely as any other."""
+    matcher = _matcher(ebnf)
+    matcher.reset()
+    mask = xgrammar.allocate_token_bitmask(1, VOCAB_SIZE)
+    ids = []
+    while not matcher.is_terminated():
+        matcher.fill_next_token_bitmask(mask)
+        ids.append(pick.choice(_allowed(mask)))
+        assert matcher.accept_token(ids[-1])
+    texts = _tokenizer_info().decoded_vocab
+    marks = {token_id: mark for mark, token_id in _ID_OF_MARK.items()}
+    written = b"".join(
+        marks[i].encode("utf-8", "surrogatepass") if i in marks else texts[i] for i in ids[:-1]
+    )
+    return written.decode("utf-8", "surrogatepass")
 
 
 def tokens(text):
@@ -76,6 +94,11 @@ def compiled(ebnf, *, is_cached=True):
     # A Grammar object would be printed and read back, which xgrammar 0.2.8 gets wrong.
     compiler = _compiler() if is_cached else _new_compiler(is_cached=False)
     return compiler.compile_grammar(ebnf)
+
+
+def _allowed(mask):
+    bits = numpy.unpackbits(mask.numpy().view(numpy.uint8), bitorder="little")
+    return numpy.flatnonzero(bits[:VOCAB_SIZE]).tolist()
 
 
 @lru_cache(maxsize=64)

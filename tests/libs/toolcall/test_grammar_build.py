@@ -1,11 +1,20 @@
 """Whole answers under a grammar: every format, choice of tools, and way to begin."""
 
+import random
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
-from tests.libs.toolcall.matching import MARKS, NO_MARKS, accepts, allowed_after, is_begun
+from tests.libs.toolcall.matching import (
+    MARKS,
+    NO_MARKS,
+    accepts,
+    allowed_after,
+    is_begun,
+    written_at_random,
+)
 from toolcall.errors import GrammarTooLarge, ToolCallError
 from toolcall.events import Finished
 from toolcall.formats.render import render_call, render_calls
@@ -400,6 +409,46 @@ def test_what_needs_a_grammar():
     assert needs_grammar(plan(choice="none"))
     assert needs_grammar(plan(None, None, structure=OBJECT, is_parallel=None))
     assert not needs_grammar(plan(None, None, is_parallel=None))
+
+
+# ---- Random answers -----------------------------------------------------------------------------
+
+BOUNDED = {
+    "type": "object",
+    "properties": {
+        "name": STR | {"minLength": 1, "maxLength": 12},
+        "code": STR | {"pattern": "^[A-Z]{2}-[0-9]{1,3}$"},
+        "day": STR | {"format": "date"},
+        "n": INT | {"minimum": -5, "maximum": 12},
+        "share": {"type": "number", "minimum": 0, "maximum": 1},
+        "unit": {"enum": ["m", "ft", None]},
+        "spots": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"label": STR | {"maxLength": 8}, "open": BOOL},
+                "required": ["label"],
+            },
+            "maxItems": 2,
+        },
+    },
+    "required": ["name", "spots", "n"],
+}
+
+
+@pytest.mark.parametrize("row", [GLM_47, HERMES, FORMATS["kimi_k2"], FORMATS["deepseek_v32"]])
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_the_mask_lets_through_is_a_valid_call(row, seed):
+    request = plan([tool("f", BOUNDED), tool("g", BOUNDED)], is_parallel=False)
+    grammar = build(request, row, MARKS, "after_reasoning")
+    pick = random.Random(seed)
+
+    text = written_at_random(grammar.ebnf, pick)
+
+    parser = Parser(request, row, MARKS, "after_reasoning", Guard(request), frozenset())
+    events = [*parser.push(text), *parser.finish("stop")]
+    assert grammar.exact_tools == {"f", "g"}
+    assert events[-1] == Finished("tool_calls"), text
 
 
 # ---- Random schemas -----------------------------------------------------------------------------

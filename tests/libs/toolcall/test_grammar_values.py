@@ -9,7 +9,7 @@ import json
 import pytest
 
 from tests.libs.toolcall.matching import MARKS, NO_MARKS, accepts, is_begun
-from toolcall.formats.table import GLM_47, HERMES
+from toolcall.formats.table import GLM_47, HERMES, QWEN_CODER
 from toolcall.grammar.build import build
 from toolcall.plan import OutputPlan, Structure
 from toolcall.requests import plan_output
@@ -234,8 +234,6 @@ LEFT_TO_THE_GUARD = {
     "oneOf, overlapping": {"15".join(X)},
     "not": {"abc".join(X)},
     "if/then": {'{"k":"a"}'.join(X)},
-    # `properties: {}` lists no properties, so the object is as open as JSON Schema says.
-    "no properties": {call("f", ("q", "1"))},
 }
 REFUSED_BY_DESIGN = {
     # An object that lists its properties is closed at every level of a tool's arguments.
@@ -277,6 +275,8 @@ def test_a_string_may_spell_tags_in_plain_text(spelt):
         (STR | {"maxLength": 0}, [""], ["a"]),
         (STR | {"minLength": 2}, ["ab", "🙂🙂", "a" * 50], ["a", "🙂", ""]),
         (STR | {"maxLength": 8}, ["", "日本語日本語日本", "x" * 8], ["x" * 9, "日" * 9]),
+        (STR | {"maxLength": 200}, ["", "日" * 200, "ab " * 66], ["x" * 201, "日" * 201]),
+        (STR | {"pattern": "^[a-z]{2,40}$"}, ["ab", "a" * 40], ["a", "a" * 41, "aB"]),
         (STR | {"pattern": "b"}, ["b", "abc", "\nb\n"], ["", "ac"]),
         (STR | {"pattern": "^[a-z]+$", "maxLength": 4}, ["abcd"], ["abcde", "", "A"]),
         (STR | {"format": "ipv4"}, ["10.0.0.255"], ["10.0.0.256", "1.2.3"]),
@@ -300,9 +300,9 @@ def test_a_raw_value_is_held_to_its_schema(schema, good, bad):
 @pytest.mark.parametrize(
     "schema",
     [
-        STR | {"maxLength": 100},
         STR | {"minLength": 20},
-        STR | {"pattern": "^[a-z0-9-]{1,63}$"},
+        STR | {"pattern": "^[a-z ]{1,63}-[a-z ]{1,63}$"},
+        STR | {"pattern": "a.*b", "maxLength": 9},
         STR | {"pattern": "(?=a)b"},
         STR | {"pattern": r"^\w+$"},
         INT | {"multipleOf": 77},
@@ -326,7 +326,9 @@ def test_a_tool_is_not_exact_where_the_grammar_accepts_more_than_the_schema(sche
     [
         STR,
         STR | {"minLength": 1, "maxLength": 8},
+        STR | {"maxLength": 10_000},
         STR | {"pattern": "^[A-Z]{3}-[0-9]+$"},
+        STR | {"pattern": "^[a-z][a-z0-9-]*$", "maxLength": 63},
         STR | {"format": "email"},
         {"enum": ["a", 1, None]},
         {"type": ["string", "null"]},
@@ -348,6 +350,17 @@ def test_a_string_ends_at_the_first_closing_tag_where_tags_are_text():
     assert accepts(ebnf, "a < b </arg_valu </b".join(X))
     assert not accepts(ebnf, call("f", ("x", "a"), ("y", "b")))
     assert not accepts(ebnf, "a</arg_value>b".join(X))
+
+
+def test_qwens_text_has_a_greatest_length_though_its_tags_are_text():
+    ebnf = grammar_of(obj({"x": STR | {"maxLength": 40}}, ["x"]), QWEN_CODER).ebnf
+    opening, closing = (
+        MARKS.encode("<tool_call>\n<function=f>\n<parameter=x>\n"),
+        "\n</parameter>\n" + MARKS.encode("</function>\n</tool_call>"),
+    )
+
+    assert accepts(ebnf, f"{opening}{'a </b>' * 6}{closing}")
+    assert not accepts(ebnf, f"{opening}{'a </b>' * 7}{closing}")
 
 
 def test_an_enumerated_string_that_holds_the_closing_tag_cannot_be_written_as_text():
@@ -375,6 +388,8 @@ def json_call(arguments):
             ["a", '"\n"', r'"\x"', r'"\ud83d"', "5"],
         ),
         (STR | {"maxLength": 2}, [r'"\u00e9\n"', r'"\ud83d\ude42a"'], ['"abc"', r'"\n\n\n"']),
+        (STR | {"maxLength": 30}, [f'"{"日" * 30}"', f'"{"x" * 29}\\n"'], [f'"{"x" * 31}"']),
+        (STR | {"pattern": "^[a-z]{2,40}$"}, [f'"{"a" * 40}"'], [f'"{"a" * 41}"', '"a"']),
         (STR | {"pattern": '^["a]+$'}, [r'"a\"a"'], ['"""', '"b"']),
         ({"enum": ["é/", 5]}, ['"é/"', r'"\u00e9/"', "5"], ['"e/"', '"5"']),
         (

@@ -435,3 +435,19 @@ def test_a_history_that_does_not_fit_is_refused_by_path(messages, param):
         check_history(messages)
 
     assert caught.value.param == param
+
+
+def test_a_tool_that_lists_no_arguments_takes_none():
+    parameters = {"type": "object", "properties": {}, "required": [], "description": "nothing"}
+    function = {"name": "now", "parameters": parameters}
+
+    plan = plan_output(
+        tools=[{"type": "function", "function": function}],
+        tool_choice=None,
+        parallel_tool_calls=None,
+        response_format=None,
+    )
+
+    (tool,) = plan.tools
+    assert matches(tool.schema, tool.schema.root, {})
+    assert not matches(tool.schema, tool.schema.root, {"a": 1})

@@ -129,7 +129,16 @@ def _parameters(source: Any, param: str, is_strict: bool) -> Schema:
     schema = checked_schema(source, param, is_closed=True)
     if is_strict:
         check_strict(source, param)
+    if _lists_no_arguments(source):
+        return replace(schema, root=normalise(NO_ARGUMENTS, is_closed=True).root)
     return replace(schema, root=_only_objects(schema, param))
+
+
+def _lists_no_arguments(source: Mapping[str, Any]) -> bool:
+    """The usual way to declare a tool without arguments; deeper down it says "any object"."""
+    remarks = ("$schema", "title", "description")
+    said = {key: value for key, value in source.items() if key not in remarks and value != []}
+    return said == {"type": "object", "properties": {}}
 
 
 def _only_objects(schema: Schema, param: str) -> Node:

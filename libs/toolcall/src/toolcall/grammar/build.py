@@ -18,7 +18,7 @@ from typing import Literal
 from toolcall.errors import GrammarTooLarge, ToolCallError
 from toolcall.formats.table import JsonCall, TaggedArguments, WireFormat
 from toolcall.grammar.calls import CallWriter
-from toolcall.grammar.ebnf import ANY_TEXT, NOTHING, Rules, literal, sequence
+from toolcall.grammar.ebnf import ANY_TEXT, Rules, literal, sequence
 from toolcall.grammar.exactness import gaps
 from toolcall.grammar.objects import window_for
 from toolcall.grammar.strings import Strings
@@ -141,8 +141,7 @@ class _Answer:
             if calls is not None:
                 yield self._led(calls)
         else:
-            end = NOTHING if calls is None else self._rules.optional(calls)
-            yield sequence(self._wire.prose(self._openings()), end)
+            yield self._wire.prose_before(self._openings(), calls)
 
     def _openings(self) -> list[str]:
         """The literal that opens calls, if there is one."""

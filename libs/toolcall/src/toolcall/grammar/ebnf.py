@@ -18,6 +18,8 @@ from toolcall.grammar.characters import EVERY, Characters
 NOTHING = '""'
 """The expression of the empty text."""
 ANY_TEXT = "[^]*"
+LONGEST = 1_000_000
+"""Characters above which a rule needs no limit: no answer is so long."""
 
 
 class Rules:
@@ -51,14 +53,15 @@ class Rules:
         """An expression for this or nothing."""
         return self.choice((NOTHING, expression))
 
-    def many(self, expression: str) -> str:
-        """An expression for this any number of times, also none."""
+    def many(self, expression: str, end: str = NOTHING) -> str:
+        """An expression for this any number of times, also none, and then perhaps `end`."""
         # One recursive rule: the grammar's own `*` makes a new rule at every use.
-        key = f"{expression} *"
+        key = f"{expression} * {end}"
         if key not in self._names:
             name = self.reserve()
             self._names[key] = name
-            self.define(name, f"{NOTHING} | {expression} {name}")
+            options = dict.fromkeys((NOTHING, f"{expression} {name}", end))
+            self.define(name, " | ".join(options))
         return self._names[key]
 
     def limited(self, body: str, most: int) -> str:
@@ -66,6 +69,8 @@ class Rules:
 
         A rule that cannot end there goes on until it can.
         """
+        if most > LONGEST:
+            return self.share(body)
         key = f"{body} <={most}"
         if key not in self._names:
             name = self.reserve()

@@ -9,6 +9,7 @@ counted no further than one, and the string is remembered as not exact.
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from toolcall.grammar.automata import (
     ANY_ESCAPE,
@@ -36,16 +37,17 @@ from toolcall.grammar.regular import (
 from toolcall.schema.nodes import String
 from toolcall.schema.string_formats import FORMATS
 
-MOST_COST_MS = 20.0
-"""One string's share of xgrammar's time, as `cost_ms` counts; three free characters fit."""
-MOST_TOTAL_MS = 100.0
+MOST_COST_MS = {"raw": 20.0, "json": 64.0}
+"""One string's share of xgrammar's time, as `cost_ms` counts: three free characters fit, in JSON
+ten, because a rule that counts is not exact there."""
+MOST_TOTAL_MS = 200.0
 """The same for all costly strings of a grammar; a string that is used twice counts once."""
 CHEAP_MS = 16.0
 MOST_STATES = 1000
 """States of one string; each is a rule."""
-LONGEST = 1_000_000
-"""A greatest length above it needs no rule: no answer is so long."""
 QUOTE = literal('"')
+
+Spelling = Literal["raw", "json"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Strings:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._left_ms = MOST_TOTAL_MS
-        self._shapes: dict[String, Shape] = {}
+        self._shapes: dict[tuple[String, Spelling], Shape] = {}
+        self._inner: dict[Regular, str] = {}
         self.inexact: dict[String, str] = {}
         """The strings of which the grammar accepts too much, with the reason."""
 
@@ -76,27 +79,27 @@ class Strings:
 
         A greatest length that a rule counts counts characters as written, `\\n` as two.
         """
-        shape = self.shape(node)
+        shape = self.shape(node, "json")
         if shape.is_free:
             return self.any_json()
+        tree = in_json(shape.tree)
         if shape.most is None:
-            return self.quoted(in_json(shape.tree))
-        if shape.tree == ANY:
-            inner = self._any_json_characters
-        else:
-            inner = automaton(self._rules, in_json(shape.tree), NOTHING)
-        return self._rules.share(f"{QUOTE} {self._rules.limited(inner, shape.most)} {QUOTE}")
+            return self.quoted(tree)
+        inner = self._rules.limited(self._loose(tree), shape.most)
+        return self._rules.share(f"{QUOTE} {inner} {QUOTE}")
 
     def any_json(self) -> str:
         """An expression for any JSON string."""
-        return self._rules.share(f"{QUOTE} {self._any_json_characters} {QUOTE}")
+        return self._rules.share(f"{QUOTE} {self._json_to_quote}")
 
     @cached_property
-    def _any_json_characters(self) -> str:
-        # Written out, because a loop that is not recursive is kept in xgrammar's cache.
-        plain = f"{character_class(EVERY - NEEDS_ESCAPE)}*"
-        escape = automaton(self._rules, ANY_ESCAPE, NOTHING)
-        return f"{plain} ({escape} {plain})*"
+    def _json_to_quote(self) -> str:
+        # Written out: with escapes in a rule of their own xgrammar takes a third of the time.
+        name = self._rules.reserve()
+        plain = character_class(EVERY - NEEDS_ESCAPE)
+        escape = self._rules.share(automaton(self._rules, ANY_ESCAPE, NOTHING))
+        self._rules.define(name, f"{QUOTE} | {plain} {name} | {escape} {name}")
+        return name
 
     def quoted(self, inner: Regular) -> str:
         """An expression for what a tree writes inside a JSON string, with the quotes."""
@@ -107,38 +110,59 @@ class Strings:
 
         None when every such string needs a taboo character.
         """
-        shape = self.shape(node)
+        shape = self.shape(node, "raw")
         tree = shape.tree if taboo is None else without(shape.tree, taboo)
-        if tree is None:
-            return None
-        if shape.most is None:
-            return automaton(self._rules, tree, end)
-        inner = automaton(self._rules, tree, NOTHING)
-        return sequence(self._rules.limited(inner, shape.most), end)
+        return None if tree is None else self._written(shape, tree, end)
 
     def whole(self, pattern: str) -> str | None:
         """An expression for text that matches the pattern from end to end, if there is one."""
         translation = translate(pattern, is_whole=True)
         if translation is None:
             return None
-        return automaton(self._rules, self._relaxed(translation.tree), NOTHING)
+        shape, _ = self._affordable(translation.tree, MOST_COST_MS["raw"])
+        return self._written(shape, shape.tree, NOTHING)
 
-    def shape(self, node: String) -> Shape:
+    def _written(self, shape: Shape, tree: Regular, end: str) -> str:
+        if shape.most is None:
+            return automaton(self._rules, tree, end)
+        return sequence(self._rules.limited(self._loose(tree), shape.most), end)
+
+    def _loose(self, tree: Regular) -> str:
+        """A rule for the tree, whatever follows; one for all greatest lengths."""
+        if tree not in self._inner:
+            if isinstance(tree, Repeat) and isinstance(tree.part, One) and tree.low == 0:
+                # Recursive, or it would be set into every rule that uses it, and its masks too.
+                body = self._rules.many(character_class(tree.part.allowed))
+            else:
+                body = self._rules.share(automaton(self._rules, tree, NOTHING))
+            self._inner[tree] = body
+        return self._inner[tree]
+
+    def shape(self, node: String, spelling: Spelling) -> Shape:
         """What the grammar asks of the string."""
-        if node not in self._shapes:
-            self._shapes[node] = self._new_shape(node)
-        return self._shapes[node]
+        key = node, spelling
+        if key not in self._shapes:
+            self._shapes[key] = self._new_shape(node, MOST_COST_MS[spelling])
+        return self._shapes[key]
 
-    def _new_shape(self, node: String) -> Shape:
+    def _new_shape(self, node: String, most_ms: float) -> Shape:
         tree, most = self._asked(node)
-        if most is None and not self._spend(tree):
-            most = lengths(tree)[1]
-            open_tree = endless(tree)
-            if open_tree is None or not self._spend(open_tree):
-                open_tree = self._relaxed(tree)
-                self._note(node, "a long repeat or length")
-            tree = open_tree
-        return Shape(tree, most if most is not None and most <= LONGEST else None)
+        if most is not None:
+            return Shape(self._relaxed(tree), most)
+        shape, is_exact = self._affordable(tree, most_ms)
+        if not is_exact:
+            self._note(node, "a long repeat or length")
+        return shape
+
+    def _affordable(self, tree: Regular, most_ms: float) -> tuple[Shape, bool]:
+        """The tree as it can be had for this cost, and whether its words are exactly the same."""
+        if self._spend(tree, most_ms):
+            return Shape(tree), True
+        most = lengths(tree)[1]
+        open_tree = endless(tree)
+        if open_tree is not None and self._spend(open_tree, most_ms):
+            return Shape(open_tree, most), True
+        return Shape(self._relaxed(tree), most), False
 
     def _asked(self, node: String) -> tuple[Regular, int | None]:
         """All that the node asks as a tree, and a greatest length that is not part of it."""
@@ -155,13 +179,13 @@ class Strings:
         fit = fitted(translation.tree, node.min_length, node.max_length)
         if fit is None:
             self._note(node, "the length beside a pattern")
-            return self._relaxed(translation.tree), node.max_length
+            return translation.tree, node.max_length
         return fit, None
 
-    def _spend(self, tree: Regular) -> bool:
-        """Takes a tree's cost from what is left, if it is affordable."""
-        cost = cost_ms(tree)
-        limit = max(CHEAP_MS, min(MOST_COST_MS, self._left_ms))
+    def _spend(self, tree: Regular, most_ms: float = CHEAP_MS) -> bool:
+        """Takes what counting costs in a tree from what is left, if it is affordable."""
+        cost = cost_ms(tree) - cost_ms(relaxed(tree, 0.0))
+        limit = max(CHEAP_MS, min(most_ms, self._left_ms))
         if cost > limit or states(tree) > MOST_STATES:
             return False
         if cost > CHEAP_MS:
@@ -170,7 +194,7 @@ class Strings:
 
     def _relaxed(self, tree: Regular) -> Regular:
         """The tree, relaxed until it is affordable."""
-        for most_ms in (MOST_COST_MS, CHEAP_MS, 1.0, 0.0):
+        for most_ms in (CHEAP_MS, 1.0, 0.0):
             wider = relaxed(tree, most_ms)
             if self._spend(wider):
                 return wider

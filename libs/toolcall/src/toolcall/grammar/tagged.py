@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cached_property
 
 from toolcall.formats.table import TaggedArguments
 from toolcall.grammar.automata import automaton
@@ -34,11 +35,11 @@ class TaggedWriter:
         before_text, before_json = form.type_tags or (form.key_close, form.key_close)
         self._before_text, self._before_json = wire.literal(before_text), wire.literal(before_json)
         self._is_typed = form.type_tags is not None
-        end = form.string_end
+        self._string_end = end = form.string_end
         rest = literal(form.value_close[len(end) :]) if form.value_close != end else NOTHING
         after = wire.layout if wire.layout != NOTHING else rest
         self._end = sequence(wire.literal(end), after)
-        self._free_text = sequence(wire.text_up_to(end), after)
+        self._after_text = after
         self._end_text = end if wire.is_text(end) else None
         self._taboo = one_of(end.strip(BLANKS)[0]) if self._end_text else None
         self._key_taboo = one_of(form.key_close[0] + "\n") if wire.is_text(form.key_close) else None
@@ -103,7 +104,7 @@ class TaggedWriter:
             self._values.inexact[id(node)] = "text that may also be JSON"
             texts = [self._free_text]
         options = [sequence(self._before_text, text) for text in texts]
-        if self._is_typed or self._free_text not in texts:
+        if self._is_typed or not texts or self._free_text not in texts:
             jsons = (self._json(schema, kind) for kind in others)
             options += [sequence(self._before_json, each, self._end) for each in jsons if each]
         return self._rules.share(" | ".join(dict.fromkeys(options))) if options else None
@@ -115,11 +116,11 @@ class TaggedWriter:
             match kind:
                 case Anything():
                     yield self._free_text
-                case String() if strings.shape(kind).is_free:
+                case String() if strings.shape(kind, "raw").is_free:
                     yield self._free_text
                 case String(pattern=None, format=None) if self._taboo is not None:
                     strings.inexact.setdefault(kind, "the length of text up to a tag")
-                    yield self._free_text
+                    yield self._text_up_to_end(kind.max_length)
                 case String():
                     text = strings.raw(kind, self._end, self._taboo)
                     if text is not None:
@@ -129,6 +130,13 @@ class TaggedWriter:
                     written = [literal(text) for text in known if self._can_be_written(text)]
                     if written:
                         yield sequence(self._rules.choice(written), self._end)
+
+    @cached_property
+    def _free_text(self) -> str:
+        return self._text_up_to_end()
+
+    def _text_up_to_end(self, most: int | None = None) -> str:
+        return sequence(self._wire.text_up_to(self._string_end, most), self._after_text)
 
     def _json(self, schema: Schema, kind: Node) -> str | None:
         match kind:

@@ -43,6 +43,7 @@ class Wire:
         self._is_loose = is_tagged and format is not None and not format.name_close.strip()
         self.layout = rules.optional(literal("\n")) if self._is_loose else NOTHING
         """What may stand between two tags besides what their literals say."""
+        self._lines: str | None = None
 
     def literal(self, text: str) -> str:
         """An expression for a literal, without what may follow it as layout."""
@@ -55,8 +56,11 @@ class Wire:
         """True when no control token is part of the literal."""
         return _MARK.search(self._marks.encode(text)) is None
 
-    def text_up_to(self, end: str) -> str:
-        """An expression for any text and the first place of this literal after it."""
+    def text_up_to(self, end: str, most: int | None = None) -> str:
+        """An expression for any text and the first place of this literal after it.
+
+        `most` characters at most where a rule can count them, which is in Qwen's format only.
+        """
         if not self.is_text(end):
             return sequence(ANY_TEXT, self.literal(end))
         edge, inner = end[0], end[1:-1]
@@ -67,18 +71,37 @@ class Wire:
         assert edge not in inner
         line = One(EVERY - one_of(edge))
         others = Repeat(concat(text(edge), other_than([inner], one_of(edge))), 0, None)
-        return automaton(self._rules, concat(Repeat(line, 0, None), others), literal(end))
+        lines = concat(Repeat(line, 0, None), others)
+        if most is None:
+            return automaton(self._rules, lines, literal(end))
+        if self._lines is None:
+            self._lines = self._rules.share(automaton(self._rules, lines, NOTHING))
+        return sequence(self._rules.limited(self._lines, most), literal(end))
 
     def prose(self, stops: Sequence[str]) -> str:
         """An expression for free text, in which none of these literals begins."""
         texts = [stop.lstrip(BLANKS) for stop in stops if self.is_text(stop)]
         if texts:
             return self._rules.share(text_without(texts))
-        is_whole = all(_MARK.match(self._marks.encode(stop)) for stop in stops)
-        if is_whole and self._marks.token_ids:
+        if self._is_by_token(stops):
             # Token by token: cheaper to compile, and as free as without a grammar.
             return self._rules.many(any_token_but(self._marks.token_ids))
         return ANY_TEXT
+
+    def prose_before(self, stops: Sequence[str], end: str | None) -> str:
+        """An expression for such text and then perhaps `end`."""
+        if end is None:
+            return self.prose(stops)
+        if self._is_by_token(stops):
+            # One rule: where two rules that may both be empty follow each other beside a choice of
+            # blanks, xgrammar 0.2.8 forgets that the answer may end.
+            return self._rules.many(any_token_but(self._marks.token_ids), end)
+        return sequence(self.prose(stops), self._rules.optional(end))
+
+    def _is_by_token(self, stops: Sequence[str]) -> bool:
+        """True when a control token begins each of these, and there are any."""
+        is_whole = all(_MARK.match(self._marks.encode(stop)) for stop in stops)
+        return is_whole and bool(self._marks.token_ids)
 
     def _exact(self, text: str) -> str:
         parts = [part for part in _MARK.split(self._marks.encode(text)) if part]
