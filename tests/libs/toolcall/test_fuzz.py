@@ -9,6 +9,7 @@ import os
 import string
 
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
@@ -20,6 +21,9 @@ from toolcall.plan import OutputPlan, Structure
 from toolcall.requests import plan_output
 from toolcall.schema.match import matches
 from toolcall.schema.normalise import normalise
+
+# Minutes of one core: with the slow part.
+pytestmark = pytest.mark.engine
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or "0")
 PROFILE = settings(

@@ -436,6 +436,7 @@ BOUNDED = {
 }
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("row", [GLM_47, HERMES, FORMATS["kimi_k2"], FORMATS["deepseek_v32"]])
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_the_mask_lets_through_is_a_valid_call(row, seed):
@@ -531,6 +532,7 @@ def instances(schema):
 
 
 @PROFILE
+@pytest.mark.engine
 @given(data=st.data())
 @pytest.mark.parametrize("row", [GLM_47, HERMES, FORMATS["deepseek_v32"]])
 def test_valid_arguments_of_a_random_schema_are_accepted(row, data):
@@ -542,6 +544,7 @@ def test_valid_arguments_of_a_random_schema_are_accepted(row, data):
 
 
 @PROFILE
+@pytest.mark.engine
 @given(data=st.data())
 @pytest.mark.parametrize("row", [GLM_47, HERMES, FORMATS["deepseek_v32"]])
 def test_all_that_is_accepted_for_an_exact_tool_passes_the_guard(row, data):
