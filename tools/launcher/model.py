@@ -13,6 +13,7 @@ folder beside its place and renamed when complete.
 """
 
 import argparse
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -130,8 +131,16 @@ def ensure(name: str, cache: Path = CACHE, progress: Callable[[str], None] = pri
     folder = cache / name
     if _is_whole(folder, model):
         return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f".{name}.lock").open("w") as lock:
+        # Two test processes may ask for it at once: one builds, the other waits and finds it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return folder if _is_whole(folder, model) else _make(name, model, folder, progress)
+
+
+def _make(name: str, model: Model, folder: Path, progress: Callable[[str], None]) -> Path:
     progress(f"building {name} from {GGUF_FILE}")
-    partial = cache / f".{name}.partial"
+    partial = folder.with_name(f".{name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     _build(model, partial)
