@@ -400,6 +400,20 @@ def test_equal_arguments_of_different_tools_share_their_rules():
     assert ten.rules <= one.rules + 2
 
 
+def test_free_text_is_not_read_token_by_token_beside_a_rule_that_counts_characters():
+    """xgrammar would then take 20 ms for every mask of the text."""
+    counting = tool("note", {"type": "object", "properties": {"s": STR | {"maxLength": 500}}})
+    free = build(plan(choice="auto"), GLM_47, MARKS, "fresh").ebnf
+    limited = build(plan([counting], "auto"), GLM_47, MARKS, "fresh").ebnf
+    call = MARKS.encode(render_calls(GLM_47, [("note", {"s": "x" * 500})]))
+
+    assert "ExcludeToken" in free
+    assert "max_chars" in limited
+    assert "ExcludeToken" not in limited
+    for answer in ("", "Hi", call, f"Hi\n{call}", MARKS.encode("<think>t</think>Hi")):
+        assert accepts(limited, answer), answer
+
+
 def test_calls_without_a_format_cannot_be_built():
     with pytest.raises(ToolCallError):
         build(plan(), None, MARKS, "after_reasoning")

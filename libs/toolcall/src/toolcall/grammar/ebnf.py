@@ -17,6 +17,7 @@ from toolcall.grammar.characters import EVERY, Characters
 
 NOTHING = '""'
 """The expression of the empty text."""
+ANY_CHARACTER = "[^]"
 ANY_TEXT = "[^]*"
 LONGEST = 1_000_000
 """Characters above which a rule needs no limit: no answer is so long."""
@@ -32,6 +33,11 @@ class Rules:
 
     def __len__(self) -> int:
         return len(self._bodies)
+
+    @property
+    def has_limits(self) -> bool:
+        """True when a rule counts its characters."""
+        return bool(self._limits)
 
     def share(self, body: str) -> str:
         """The name of the rule with this body, a new one if there is none."""
@@ -109,7 +115,7 @@ def literal(text: str) -> str:
 def character_class(allowed: Characters) -> str:
     """An expression for one character of a set, which has at least one."""
     if allowed == EVERY:
-        return "[^]"
+        return ANY_CHARACTER
     parts = [
         _in_class(first) + (f"-{_in_class(last)}" if last > first else "")
         for first, last in allowed.ranges

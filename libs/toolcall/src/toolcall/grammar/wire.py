@@ -13,6 +13,7 @@ from toolcall.grammar.automata import automaton
 from toolcall.grammar.characters import EVERY, one_of
 from toolcall.grammar.complements import not_beginning_with, other_than
 from toolcall.grammar.ebnf import (
+    ANY_CHARACTER,
     ANY_TEXT,
     NOTHING,
     Rules,
@@ -83,25 +84,29 @@ class Wire:
         texts = [stop.lstrip(BLANKS) for stop in stops if self.is_text(stop)]
         if texts:
             return self._rules.share(text_without(texts))
-        if self._is_by_token(stops):
-            # Token by token: cheaper to compile, and as free as without a grammar.
-            return self._rules.many(any_token_but(self._marks.token_ids))
-        return ANY_TEXT
+        unit = self._unit(stops)
+        return ANY_TEXT if unit is None else self._rules.many(unit)
 
     def prose_before(self, stops: Sequence[str], end: str | None) -> str:
         """An expression for such text and then perhaps `end`."""
         if end is None:
             return self.prose(stops)
-        if self._is_by_token(stops):
+        unit = self._unit(stops)
+        if unit is not None:
             # One rule: where two rules that may both be empty follow each other beside a choice of
             # blanks, xgrammar 0.2.8 forgets that the answer may end.
-            return self._rules.many(any_token_but(self._marks.token_ids), end)
+            return self._rules.many(unit, end)
         return sequence(self.prose(stops), self._rules.optional(end))
 
-    def _is_by_token(self, stops: Sequence[str]) -> bool:
-        """True when a control token begins each of these, and there are any."""
-        is_whole = all(_MARK.match(self._marks.encode(stop)) for stop in stops)
-        return is_whole and bool(self._marks.token_ids)
+    def _unit(self, stops: Sequence[str]) -> str | None:
+        """What free text is repeated of, if these stops are told by the token that begins them."""
+        if not all(_MARK.match(self._marks.encode(stop)) for stop in stops):
+            return None
+        if self._rules.has_limits:
+            # Beside a rule that counts characters xgrammar takes 20 ms for a mask of token edges.
+            return ANY_CHARACTER
+        # Token by token: cheaper to compile, and as free as without a grammar.
+        return any_token_but(self._marks.token_ids) if self._marks.token_ids else None
 
     def _exact(self, text: str) -> str:
         parts = [part for part in _MARK.split(self._marks.encode(text)) if part]
