@@ -86,3 +86,20 @@ def test_an_idle_nixl_agent_burns_cpu_only_without_the_fix():
     # 0.15-0.6 of a core against about 0.01; the bounds leave room for a busy machine.
     assert fixed < 0.05
     assert stock > 3 * fixed
+
+
+def test_a_seeded_prompt_that_is_computed_in_parts_is_answered(real_engine):
+    """1,500 tokens are two steps of 1,024, and one step once the prefix cache has them.
+
+    An equal answer shows that the first step's discarded token drew nothing from the seed.
+    """
+    prompt = [1000 + 7 * at for at in range(1500)]
+    sampled = {"temperature": 1.0, "seed": 5, "most": 8, "ignore_eos": True}
+
+    in_parts, in_one = (real_engine.answer(prompt, **sampled) for _ in range(2))
+    other_seed = real_engine.answer(prompt, **{**sampled, "seed": 6})
+
+    assert in_parts.error is None, in_parts.message
+    assert len(in_parts.tokens) == 8
+    assert in_parts.tokens == in_one.tokens
+    assert in_parts.tokens != other_seed.tokens

@@ -1,4 +1,4 @@
-"""Three defects of vLLM 0.32 and NIXL 1.5 on CPU hosts, answered in one place.
+"""Four defects of vLLM 0.32 and NIXL 1.5 on CPU hosts, answered in one place.
 
 Installed as a `vllm.general_plugins` entry point: vLLM loads those in the parent, in EngineCore and
 in every worker process before its kernels are registered, and each fix is safe to install twice.
@@ -120,6 +120,48 @@ def _expand_kernel(
     output.copy_(torch.repeat_interleave(values, counts.long()))
 
 
+def _rewinds_generators_by_offset() -> bool:
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    return "set_offset(gen.get_offset()" in inspect.getsource(GPUModelRunner._bookkeeping_sync)
+
+
+def _rewind_generators_by_state() -> None:
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    if getattr(CPUModelRunner, "rewinds_by_state", False):
+        return
+    sample, bookkeep = CPUModelRunner._sample, CPUModelRunner._bookkeeping_sync
+
+    def discarded(runner: Any) -> dict[int, Any]:
+        """Generators of the requests whose prompt is not whole yet: their token is discarded."""
+        batch = runner.input_batch
+        is_discarded = runner.discard_request_mask.np[: batch.num_reqs]
+        return {at: gen for at, gen in batch.generators.items() if is_discarded[at]}
+
+    def rewinding_sample(runner: Any, *args: Any, **kwargs: Any) -> Any:
+        before = [(gen, gen.get_state()) for gen in discarded(runner).values()]
+        try:
+            return sample(runner, *args, **kwargs)
+        finally:
+            for gen, state in before:
+                gen.set_state(state)
+
+    def bookkeep_without_rewinding(runner: Any, *args: Any, **kwargs: Any) -> Any:
+        hidden = discarded(runner)
+        generators = runner.input_batch.generators
+        for at in hidden:
+            del generators[at]
+        try:
+            return bookkeep(runner, *args, **kwargs)
+        finally:
+            generators.update(hidden)
+
+    CPUModelRunner._sample = rewinding_sample
+    CPUModelRunner._bookkeeping_sync = bookkeep_without_rewinding
+    CPUModelRunner.rewinds_by_state = True
+
+
 FIXES = (
     CpuFix(
         "nixl_progress_pause",
@@ -142,5 +184,13 @@ FIXES = (
         " (vLLM 0.32)",
         _expand_kernel_loses_its_output,
         _keep_expand_kernel_output,
+    ),
+    CpuFix(
+        "seeded_chunked_prefill",
+        "vllm/v1/worker/gpu_model_runner.py, _bookkeeping_sync: `gen.set_offset(gen.get_offset() -"
+        " 4)` takes back what a discarded token drew; CPU generators have no offset, so a request"
+        " with a seed whose prompt is computed in parts ends the engine (vLLM 0.32)",
+        _rewinds_generators_by_offset,
+        _rewind_generators_by_state,
     ),
 )
