@@ -6,6 +6,7 @@ A checker that cannot fail is a defect, so there is one wrong server for each ru
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -126,27 +127,59 @@ def test_a_server_that_is_not_greedy_is_not_blamed_for_its_streams(capsys):
     assert "the same greedy request gave two answers" in text
 
 
-def test_scripted_cases_fail_where_undeclared_calls_vanish(capsys):
+def test_scripted_cases_fail_where_calls_vanish_or_values_are_coerced(capsys):
     def drops_faulty_calls(request, answer):
         return reply(finish="stop") if answer.get("status") == 500 else answer
 
-    with serving(drops_faulty_calls) as url:
+    def coerces(arguments):
+        return {key: 1 if value == "1" else value for key, value in arguments.items()}
+
+    def does_both(request, answer):
+        return in_arguments(coerces)(request, drops_faulty_calls(request, answer))
+
+    with serving(does_both) as url:
         code, counts, text = check(url, capsys, "--only", "scripted", "--format", "glm47")
 
     assert code == 1
     assert counts["failed"] >= 100
     assert "FAILED scripted broken_calls/undeclared\n" in text
-
-
-def test_scripted_cases_fail_where_values_are_coerced(capsys):
-    def coerces(arguments):
-        return {key: 1 if value == "1" else value for key, value in arguments.items()}
-
-    with serving(in_arguments(coerces)) as url:
-        _, _, text = check(url, capsys, "--only", "scripted", "--format", "glm47")
-
     assert "FAILED scripted unions_and_refs/string-or-boolean-one\n" in text
     assert "breaks    R2:" in text
+
+
+def test_extra_fields_reach_the_live_requests_and_checks_may_run_together(capsys):
+    seen = []
+    together = threading.Barrier(4)
+
+    def is_seen(request, answer):
+        seen.append(request.get("chat_template_kwargs"))
+        if len(seen) <= 4:
+            together.wait(timeout=10)
+        return answer
+
+    extra = {"enable_thinking": False}
+    more = ("--concurrency", "4", "--extra", json.dumps({"chat_template_kwargs": extra}))
+    with serving(is_seen) as url:
+        code, counts, text = check(url, capsys, "--only", "choices", *more)
+
+    assert code == 0, text
+    assert counts["passed"] == 14
+    assert seen == [extra] * len(seen)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--extra", "[1]", "expected a JSON object, got '[1]'"),
+        ("--extra", "{", "'{' is not JSON"),
+        ("--concurrency", "0", "expected a number of at least 1, got '0'"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused(option, value, expected, capsys):
+    with pytest.raises(SystemExit):
+        main(["http://127.0.0.1:9", "--model", "any", option, value])
+
+    assert expected in capsys.readouterr().err
 
 
 def test_an_unreachable_server_fails_every_check(capsys):

@@ -3,8 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from toolcheck_suite import cases, live, probing, report, requests, scripted
 from toolcheck_suite.client import TIMEOUT_S, Client
@@ -38,18 +41,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _outcomes(client: Client, args: argparse.Namespace) -> Iterator[Outcome]:
     wanted = args.only or [*GROUPS, *([SCRIPTED] if args.scripted else [])]
+    with ThreadPoolExecutor(args.concurrency) as pool:
+        yield from pool.map(lambda check: check(), _checks(client, args, wanted))
+
+
+def _checks(
+    client: Client, args: argparse.Namespace, wanted: Sequence[str]
+) -> Iterator[Callable[[], Outcome]]:
     if "bad_requests" in wanted:
         for bad in requests.load():
-            if bad.is_extension and not args.exact_params:
-                continue
-            yield requests.run(client, bad, is_param_exact=args.exact_params)
+            if not bad.is_extension or args.exact_params:
+                yield partial(requests.run, client, bad, is_param_exact=args.exact_params)
     for probe in live.probes():
         if probe.group in wanted:
-            yield probing.run(client, probe, args.max_tokens)
+            yield partial(probing.run, client, probe, args.max_tokens, args.extra)
     if SCRIPTED in wanted:
         for case in cases.load():
             if args.format in (None, case.format):
-                yield scripted.run(client, case)
+                yield partial(scripted.run, client, case)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
+    return fields
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,6 +102,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--max-tokens", type=int, default=probing.MOST_TOKENS, help="limit of each live answer"
+    )
+    parser.add_argument(
+        "--extra",
+        type=_fields,
+        default={},
+        metavar="JSON",
+        help="fields for each live request, such as"
+        """ '{"chat_template_kwargs": {"enable_thinking": false}}'""",
+    )
+    parser.add_argument(
+        "--concurrency", type=_positive, default=1, help="checks that are made at the same time"
     )
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds for one answer")
     return parser

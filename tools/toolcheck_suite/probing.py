@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from toolcheck_suite.answers import Answer
@@ -22,10 +23,18 @@ class Probe:
     request: Mapping[str, Any]
 
 
-def run(client: Client, probe: Probe, most_tokens: int = MOST_TOKENS) -> Outcome:
-    """Asks both ways. Undecided when a limit cut the answer, or when the server is not greedy."""
+def run(
+    client: Client,
+    probe: Probe,
+    most_tokens: int = MOST_TOKENS,
+    extra: Mapping[str, Any] = MappingProxyType({}),
+) -> Outcome:
+    """Asks both ways. Undecided when a limit cut the answer, or when the server is not greedy.
+
+    `extra` are fields that every request gets.
+    """
     # Greedy, so that the streamed answer can be compared with the whole one.
-    request = {"temperature": 0, "max_tokens": most_tokens, **probe.request}
+    request = {"temperature": 0, "max_tokens": most_tokens, **extra, **probe.request}
     whole, streamed = client.whole(request), client.streamed(request)
     broken = judge(request, whole)
     broken += [one for one in judge(request, streamed) if one not in broken]

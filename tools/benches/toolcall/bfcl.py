@@ -73,7 +73,7 @@ def figures(samples: int | None = None) -> list[Figure]:
     failures: list[str] = []
     done = 0
     with fetch.bfcl() as data:
-        for case in _cases(data, excluded, samples):
+        for case in cases(data, excluded, samples):
             for name in FORMATS:
                 done += 1
                 if fault := _fault(case, name):
@@ -95,9 +95,10 @@ def figures(samples: int | None = None) -> list[Figure]:
     ]
 
 
-def _cases(
+def cases(
     data: fetch.BfclData, excluded: "collections.Counter[str]", samples: int | None
 ) -> Iterator[Case]:
+    """The questions, so many of each category; `excluded` counts the reasons of the others."""
     for category in CATEGORIES:
         answers = data.answers(category)
         for question in data.questions(category)[:samples]:

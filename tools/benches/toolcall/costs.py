@@ -1,18 +1,22 @@
 """What tool calls cost: grammars (built and compiled, cold), the parser a chunk, masks a token.
 
-The ten tools are tool-eval-bench's; the bounded ones are ours, whose every text and list has a
-greatest length: few clients send such schemas, and they compile slower.
+Grammars are compiled as a running engine does: with vLLM's compiler settings, by one compiler that
+has compiled others before, each list of tools once. The lists of ten are BFCL's functions, drawn
+with a fixed seed; the agent's ten are tool-eval-bench's; the
+bounded ones are ours, whose every text and list has a greatest length: few clients send such
+schemas, and they compile slower. No two lists of fifty share a tool or a key.
 """
 
+import collections
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ import yaml
 from tool_eval_bench.domain.tools import UNIVERSAL_TOOLS
 
 from benches.report import Figure, spread
+from benches.toolcall import bfcl, fetch
 from benches.toolcall.masks import Masks
 from launcher import model
 from launcher.runenv import ROOT
@@ -47,35 +52,39 @@ def figures(samples: int | None = None) -> list[Figure]:
     """Medians over repetitions; the ratio is taken within one run, the two sides in turn."""
     model_dir = model.ensure(MODEL)
     repetitions = samples or REPETITIONS
-    ordinary = [tool["function"] for tool in UNIVERSAL_TOOLS[:10]]
     bounded = yaml.safe_load(TOOLS_FILE.read_text())[:10]
-    compiled = Compiled(model_dir, Masks(model_dir), repetitions)
+    compiled = Compiled(model_dir)
     return [
-        compiled.figure("10_tools", ordinary, TEN_TOOLS_TARGET_MS),
-        compiled.figure("50_tools_x_10", _wide_tools(), FIFTY_TOOLS_TARGET_MS),
-        compiled.figure("10_bounded_tools", bounded, None),
+        compiled.figure("10_tools", _drawn_tools(repetitions), TEN_TOOLS_TARGET_MS),
+        compiled.figure("10_tools_of_an_agent", _renamed_tools(repetitions), None),
+        compiled.figure(
+            "50_tools_x_10",
+            (_wide_tools(f"p{number}") for number in range(repetitions)),
+            FIFTY_TOOLS_TARGET_MS,
+        ),
+        compiled.figure("10_bounded_tools", [bounded], None),
         _parser_figure(model_dir, _plan(bounded), repetitions),
         *_decode_figures(model_dir, _plan(bounded), samples or PAIRS),
     ]
 
 
-@dataclass(frozen=True)
 class Compiled:
-    """Builds and compiles grammars cold, again and again."""
+    """Builds and compiles the grammars of tools that it has not seen before."""
 
-    model_dir: Path
-    masks: Masks
-    repetitions: int
+    def __init__(self, model_dir: Path) -> None:
+        self._masks, self._marks = Masks(model_dir), _marks(model_dir)
 
-    def figure(self, name: str, tools: list[dict[str, Any]], target_ms: float | None) -> Figure:
-        """CPU of one thread, which is the time on a core that nobody else wants."""
-        plan, marks = _plan(tools), _marks(self.model_dir)
+    def figure(
+        self, name: str, lists: Iterable[list[dict[str, Any]]], target_ms: float | None
+    ) -> Figure:
+        """The time that a request with a new list waits for its grammar."""
         build_ms, compile_ms = [], []
-        for _ in range(self.repetitions):
-            started = time.process_time()
-            ebnf = build(plan, GLM_45, marks, "fresh", effort="full").ebnf
-            build_ms.append(1000 * (time.process_time() - started))
-            compile_ms.append(1000 * self.masks.compile_s(ebnf))
+        for tools in lists:
+            plan = _plan(tools)
+            started = time.perf_counter()
+            ebnf = build(plan, GLM_45, self._marks, "fresh", effort="full").ebnf
+            build_ms.append(1000 * (time.perf_counter() - started))
+            compile_ms.append(1000 * self._masks.compile_s(ebnf))
         middle = statistics.median(a + b for a, b in zip(build_ms, compile_ms, strict=True))
         return Figure(
             f"grammar_ms_{name}",
@@ -213,7 +222,27 @@ def _plan(tools: list[dict[str, Any]]) -> OutputPlan:
     )
 
 
-def _wide_tools() -> list[dict[str, Any]]:
+def _drawn_tools(count: int) -> Iterator[list[dict[str, Any]]]:
+    """So many lists of ten functions from BFCL's questions; no name twice in a list."""
+    excluded: collections.Counter[str] = collections.Counter()
+    with fetch.bfcl() as data:
+        cases = list(bfcl.cases(data, excluded, None))
+    known = {tool["function"]["name"]: tool["function"] for case in cases for tool in case.tools}
+    names, draw = sorted(known), random.Random(1)
+    for _ in range(count):
+        yield [known[name] for name in draw.sample(names, 10)]
+
+
+def _renamed_tools(count: int) -> Iterator[list[dict[str, Any]]]:
+    """tool-eval-bench's first ten again and again, each time under other names."""
+    for number in range(count):
+        yield [
+            {**tool["function"], "name": f"{tool['function']['name']}_{number}"}
+            for tool in UNIVERSAL_TOOLS[:10]
+        ]
+
+
+def _wide_tools(prefix: str) -> list[dict[str, Any]]:
     """Fifty tools of ten parameters, all different, half of them required."""
     kinds: list[dict[str, Any]] = [
         {"type": "string"},
@@ -233,8 +262,8 @@ def _wide_tools() -> list[dict[str, Any]]:
             "description": f"Tool number {number}.",
             "parameters": {
                 "type": "object",
-                "properties": {f"p{number}_{at}": kind for at, kind in enumerate(kinds)},
-                "required": [f"p{number}_{at}" for at in range(0, len(kinds), 2)],
+                "properties": {f"{prefix}_{number}_{at}": kind for at, kind in enumerate(kinds)},
+                "required": [f"{prefix}_{number}_{at}" for at in range(0, len(kinds), 2)],
             },
         }
         for number in range(50)

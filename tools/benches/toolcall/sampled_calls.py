@@ -34,7 +34,7 @@ CALLS = 500
 MOST_TOKENS = 1024
 PARALLEL_EVERY, MOST_TOKENS_PARALLEL = 20, 256
 """A model that writes at random rarely stops after a call when it may make another one."""
-CONCURRENCY = 8
+CONCURRENCY = 32
 RUNNING_STACK = "MILLRACE_STACK_RUN_DIR"
 TOOLS_BESIDE = 4
 """Every second request declares so many other tools beside the one that is under test."""
