@@ -8,7 +8,7 @@ counted no further than one, and the string is remembered as not exact.
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from toolcall.grammar.automata import (
@@ -20,6 +20,7 @@ from toolcall.grammar.automata import (
 )
 from toolcall.grammar.characters import EVERY, Characters
 from toolcall.grammar.ebnf import NOTHING, Rules, character_class, literal, sequence
+from toolcall.grammar.inclusion import is_within
 from toolcall.grammar.patterns import translate
 from toolcall.grammar.regular import (
     ANY,
@@ -166,9 +167,13 @@ class Strings:
 
     def _asked(self, node: String) -> tuple[Regular, int | None]:
         """All that the node asks as a tree, and a greatest length that is not part of it."""
-        pattern = node.pattern if node.pattern is not None else FORMATS.get(node.format or "")
-        if node.pattern is not None and node.format in FORMATS:
-            self._note(node, f"the format {node.format} beside a pattern")
+        pattern, form = node.pattern, FORMATS.get(node.format or "")
+        if pattern is not None and form is not None:
+            pattern, is_both = _narrower(pattern, form)
+            if not is_both:
+                self._note(node, f"the format {node.format} beside a pattern")
+        elif pattern is None:
+            pattern = form
         translation = None if pattern is None else translate(pattern)
         if translation is None:
             if pattern is not None:
@@ -202,6 +207,17 @@ class Strings:
 
     def _note(self, node: String, reason: str) -> None:
         self.inexact.setdefault(node, reason)
+
+
+@lru_cache(maxsize=1000)
+def _narrower(pattern: str, form: str) -> tuple[str, bool]:
+    """The one of a pattern and a format's that holds the other, and True; else the pattern."""
+    ours, theirs = translate(pattern), translate(form)
+    if ours is None or theirs is None:
+        return pattern, False
+    if ours.is_exact and is_within(theirs.tree, ours.tree):
+        return form, True
+    return pattern, theirs.is_exact and is_within(ours.tree, theirs.tree)
 
 
 def json_text(rules: Rules, text: str) -> str:
