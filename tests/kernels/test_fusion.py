@@ -102,6 +102,8 @@ def test_bad_input_is_refused():
 
     with pytest.raises(WrongDtype):
         fuse(indices.long(), (4,), heads=16)
+    with pytest.raises(WrongShape, match="tokens, slots"):
+        fuse(indices[0], (1,), heads=16)
     with pytest.raises(WrongShape, match="counts of 4"):
         fuse(indices, (2, 1), heads=16)
     with pytest.raises(WrongShape, match="heads"):

@@ -15,6 +15,7 @@ from sparse_mla.errors import (
     WrongDtype,
     WrongLayout,
     WrongShape,
+    WrongValue,
 )
 from sparse_mla.verify import Case
 
@@ -158,9 +159,16 @@ REFUSED = {
     "sinks of doubles": (WrongDtype, "sinks", lambda _: {"sinks": torch.zeros(4).double()}),
     "out of another shape": (WrongShape, "out", lambda s: {"out": s.out[:2]}),
     "out of doubles": (WrongDtype, "out", lambda s: {"out": s.out.double()}),
-    "a scale that is no number": (WrongShape, "finite", lambda _: {"bmm1_scale": float("nan")}),
-    "nine blocks": (WrongShape, "1 to 8", lambda _: {"num_ctas_per_token": 9}),
-    "no blocks": (WrongShape, "1 to 8", lambda _: {"num_ctas_per_token": 0}),
+    "a sink of NaN": (WrongValue, "finite", lambda _: {"sinks": torch.full((4,), torch.nan)}),
+    "an infinite sink": (WrongValue, "-inf", lambda _: {"sinks": torch.full((4,), torch.inf)}),
+    "a scale that is no number": (WrongValue, "finite", lambda _: {"bmm1_scale": float("nan")}),
+    "nine blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 9}),
+    "no blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 0}),
+    "other probabilities": (
+        WrongValue,
+        "'fp8'; expected 'fp16' or 'fp16x2'",
+        lambda _: {"probabilities": "fp8"},
+    ),
 }
 
 
@@ -172,6 +180,11 @@ def test_bad_input_is_refused_with_what_was_expected(what, step):
         decode(step, **change(step))
 
     assert issubclass(error, SparseMlaError)
+
+
+def test_more_blocks_than_a_cluster_has_are_refused_by_the_operator(step):
+    with pytest.raises(WrongValue, match="1 to 8"):
+        op.call(*arguments_of(step)[:-1], 9)
 
 
 def test_masks_without_jobs_are_refused(step):

@@ -12,8 +12,8 @@ import torch
 
 from sparse_mla import op, row
 from sparse_mla.call import Decode
-from sparse_mla.checks import flat_rows
-from sparse_mla.errors import WrongShape
+from sparse_mla.checks import check_blocks, flat_rows
+from sparse_mla.errors import WrongShape, WrongValue
 from sparse_mla.fusion import FusedSlots
 
 Probabilities = Literal["fp16", "fp16x2"]
@@ -44,7 +44,10 @@ def nvfp4_sparse_mla_decode(
     """
     step = _step(query, kv_cache, indices, out, sinks, return_lse)
     step = replace(
-        step, scale=float(bmm1_scale), out_scale=float(bmm2_scale), split=probabilities == "fp16x2"
+        step,
+        scale=float(bmm1_scale),
+        out_scale=float(bmm2_scale),
+        split=_is_split(probabilities),
     )
     return run(step, num_ctas_per_token)
 
@@ -74,7 +77,7 @@ def nvfp4_sparse_mla_decode_fused(
         max_tokens=slots.max_tokens,
         scale=float(bmm1_scale),
         out_scale=float(bmm2_scale),
-        split=probabilities == "fp16x2",
+        split=_is_split(probabilities),
     )
     return run(step, num_ctas_per_token)
 
@@ -83,12 +86,18 @@ def run(
     step: Decode, cluster_blocks: int | None
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Calls the operator for a step; its checks are the operator's."""
-    if cluster_blocks is not None and not 1 <= cluster_blocks <= row.MAX_CLUSTER_BLOCKS:
-        raise WrongShape("num_ctas_per_token", cluster_blocks, f"1 to {row.MAX_CLUSTER_BLOCKS}")
+    if cluster_blocks is not None:
+        check_blocks("num_ctas_per_token", cluster_blocks)
     if len(step.query):
         arguments = [getattr(step, field.name) for field in fields(step)]
         op.call(*arguments, cluster_blocks or 0)
     return step.out if step.lse is None else (step.out, step.lse)
+
+
+def _is_split(probabilities: Probabilities) -> bool:
+    if probabilities not in ("fp16", "fp16x2"):
+        raise WrongValue("probabilities", probabilities, "'fp16' or 'fp16x2'")
+    return probabilities == "fp16x2"
 
 
 def _step(

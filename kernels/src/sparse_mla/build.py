@@ -4,6 +4,7 @@ The emulator needs g++ and an x86-64 CPU; the device library needs nvcc, and no 
 Neither needs torch's headers: both have a C face.
 """
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -84,13 +85,20 @@ def compile_to(command: Sequence[str], output: Path) -> str:
 def _library(name: str, command: list[str]) -> Path:
     folder = _cache() / f"{name}-{_digest(command)}"
     library = folder / "libsparse_mla.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        # Others may build it at the same time: each writes its own file, the last one stays.
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            built = Path(scratch) / library.name
-            compile_to(command, built)
-            built.replace(library)
+    if library.exists():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise BuildFailed(command, str(error)) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # processes started together compile once
+        if not library.exists():
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                built = Path(scratch) / library.name
+                compile_to(command, built)
+                built.replace(library)
     return library
 
 

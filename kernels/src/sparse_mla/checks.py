@@ -1,8 +1,8 @@
 """The host edge: whatever the kernel would read wrongly is refused here with what was expected.
 
-Values stay on the device: an index outside the cache is refused where indices are on the CPU, and
-turns the tokens that use it into NaN where they are on a GPU, since reading it back would stop the
-stream.
+Values stay on the device, since reading them back would stop the stream. An index outside the cache
+and a sink that is no logit are refused where tensors are on the CPU; on a GPU they turn the tokens
+that use them into NaN. Jobs and masks on a GPU are taken as `fusion.fuse` made them.
 """
 
 import math
@@ -11,7 +11,7 @@ import torch
 
 from sparse_mla import row
 from sparse_mla.call import Decode
-from sparse_mla.errors import IndexOutOfRange, WrongDtype, WrongLayout, WrongShape
+from sparse_mla.errors import IndexOutOfRange, WrongDtype, WrongLayout, WrongShape, WrongValue
 
 QUERY_DTYPES = (torch.float8_e4m3fn, torch.float16, torch.bfloat16)
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -48,6 +48,12 @@ def flat_rows(kv_cache: torch.Tensor) -> torch.Tensor:
     return kv_cache.as_strided((num_rows, row.ROW_BYTES), (row.ROW_BYTES, 1))
 
 
+def check_blocks(name: str, blocks: int) -> None:
+    """Blocks of a cluster, as a caller asks for them."""
+    if not 1 <= blocks <= row.MAX_CLUSTER_BLOCKS:
+        raise WrongValue(name, blocks, f"1 to {row.MAX_CLUSTER_BLOCKS}")
+
+
 def check(step: Decode) -> None:
     """Raises for whatever the kernel would read or write wrongly."""
     _check_shapes(step)
@@ -72,7 +78,7 @@ def check(step: Decode) -> None:
             raise WrongLayout(name, "is not aligned", f"a multiple of {ALIGNMENT} bytes")
     for name, value in (("bmm1_scale", step.scale), ("bmm2_scale", step.out_scale)):
         if not math.isfinite(value):
-            raise WrongShape(name, value, "a finite number")
+            raise WrongValue(name, value, "a finite number")
     if step.indices.device.type == "cpu":
         _check_values(step)
 
@@ -82,6 +88,8 @@ def _check_values(step: Decode) -> None:
         least, most = int(step.indices.min()), int(step.indices.max())
         if least < -1 or most >= len(step.rows):
             raise IndexOutOfRange(least, most, len(step.rows))
+    if step.sinks is not None and not bool((step.sinks < math.inf).all()):
+        raise WrongValue("sinks", float(step.sinks.max()), "finite, or -inf for none")
     if step.jobs is not None and len(step.jobs):
         first, tokens, begin, length = step.jobs.long().unbind(1)
         fits = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparse_mla import build
 from sparse_mla.call import Decode, DecodeCall
-from sparse_mla.checks import check
+from sparse_mla.checks import check, check_blocks
 from sparse_mla.errors import EmulationFailed
 
 _ERROR_BYTES = 1024
@@ -51,6 +51,7 @@ def decode(
     package's is for mutants; without the host's check, the kernel meets what a GPU's caller may
     give it.
     """
+    check_blocks("cluster_blocks", cluster_blocks)
     if is_checked:
         check(step)
     counters = _Counters()

@@ -23,6 +23,14 @@ class WrongShape(SparseMlaError):
         self.name, self.found, self.expected = name, found, expected
 
 
+class WrongValue(SparseMlaError):
+    """A number or a choice outside of what the kernel defines."""
+
+    def __init__(self, name: str, found: object, expected: str) -> None:
+        super().__init__(f"{name} is {found!r}; expected {expected}")
+        self.name, self.found, self.expected = name, found, expected
+
+
 class WrongLayout(SparseMlaError):
     """A tensor's bytes do not lie where the kernel would read them."""
 

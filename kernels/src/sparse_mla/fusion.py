@@ -42,6 +42,8 @@ def fuse(indices: torch.Tensor, tokens_per_request: Sequence[int], heads: int) -
     """
     if indices.dtype != torch.int32:
         raise WrongDtype("indices", indices.dtype, [torch.int32])
+    if indices.dim() != 2:
+        raise WrongShape("indices", list(indices.shape), "[tokens, slots]")
     tokens, slots = indices.shape
     if sum(tokens_per_request) != tokens or min(tokens_per_request, default=0) < 0:
         raise WrongShape(

@@ -5,13 +5,14 @@ It writes into `out` and `lse`, so it has nothing to return. Its arguments are t
 module registers it, which needs neither a GPU nor a compiler.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from sparse_mla import device, reference
 from sparse_mla.call import Decode
-from sparse_mla.checks import check
+from sparse_mla.checks import check, check_blocks
 
 NAME = "millrace::sparse_mla_decode"
 SCHEMA = (
@@ -27,18 +28,25 @@ def call(*arguments: Any) -> None:
 
 
 def _on_cuda(*arguments: Any) -> None:
-    step = Decode(*arguments[:-1])
-    check(step)
-    device.decode(step, arguments[-1])
+    device.decode(_checked(arguments), arguments[-1])
 
 
 def _on_cpu(*arguments: Any) -> None:
-    step = Decode(*arguments[:-1])
-    check(step)
+    step = _checked(arguments)
     out, lse = reference.decode(step)
     step.out.copy_(out)
     if step.lse is not None:
         step.lse.copy_(lse)
+
+
+def _checked(arguments: Sequence[Any]) -> Decode:
+    """The step; blocks are the planner's where they are 0."""
+    *fields, blocks = arguments
+    if blocks:
+        check_blocks("cluster_blocks", blocks)
+    step = Decode(*fields)
+    check(step)
+    return step
 
 
 def _on_nothing(*_: Any) -> None:

@@ -124,6 +124,12 @@ ATTENTION = {
     "counts of others": ({"chosen": counted(1, 1, 1)}, errors.WrongShape, r"counts .* \[2\]"),
     "a scale of NaN": ({"scale": float("nan")}, errors.WrongValue, "finite"),
     "sinks of others": ({"sinks": torch.zeros(9)}, errors.WrongShape, r"sinks of shape \[8\]"),
+    "an infinite sink": (
+        {"sinks": torch.tensor([0.0] * 7 + [torch.inf])},
+        errors.WrongValue,
+        "sinks finite or -inf, got inf",
+    ),
+    "a sink of NaN": ({"sinks": torch.full((8,), torch.nan)}, errors.WrongValue, "got nan"),
     "bfloat16 sinks": ({"sinks": torch.zeros(8).bfloat16()}, errors.WrongDtype, "sinks"),
     "rows of 288": ({"rows": torch.zeros(8, 288).byte()}, errors.WrongShape, "352"),
     "rows askew": ({"rows": odd_address((8, 352), torch.uint8)}, errors.Misaligned, "16"),

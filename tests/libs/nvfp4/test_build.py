@@ -3,6 +3,8 @@
 import shutil
 import stat
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -107,6 +109,19 @@ def test_a_cache_that_cannot_be_written_is_an_error(sources, tmp_path, monkeypat
 
     with pytest.raises(errors.BuildFailed, match="Not a directory"):
         build.find_or_build()
+
+
+def test_processes_started_together_compile_once(sources, monkeypatch):
+    """What holds the lock has made the library when it lets go."""
+    built, together = [], threading.Barrier(4)
+    file_name = build.file_name(build.source_digest(), build.find_compiler())
+    monkeypatch.setattr(build, "file_name", lambda *_: (together.wait(), file_name)[1])
+    monkeypatch.setattr(build, "build", lambda _, path: (built.append(path), path.touch()))
+
+    with ThreadPoolExecutor(4) as pool:
+        found = {each.result() for each in [pool.submit(build.find_or_build) for _ in range(4)]}
+
+    assert [*found] == built
 
 
 def test_the_cache_is_the_users_alone(sources):

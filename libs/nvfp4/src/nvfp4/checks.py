@@ -95,8 +95,11 @@ def chosen(indices: torch.Tensor, counts: torch.Tensor | None, tokens: int) -> N
 
 
 def softmax(scale: float, sinks: torch.Tensor | None, heads: int) -> None:
-    """A finite score scale, and one float32 sink logit for each head."""
+    """A finite score scale, and one float32 sink logit for each head: finite, or -inf for none."""
     if not abs(scale) < float("inf"):
         raise errors.WrongValue("scale", "a finite number", scale)
-    if sinks is not None:
-        memory("sinks", sinks, (torch.float32,), (heads,))
+    if sinks is None:
+        return
+    memory("sinks", sinks, (torch.float32,), (heads,))
+    if not (sinks < float("inf")).all():
+        raise errors.WrongValue("sinks", "finite or -inf", sinks.max().item())

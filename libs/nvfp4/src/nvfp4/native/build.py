@@ -8,6 +8,7 @@ call (about three seconds). One library serves every processor of a machine type
 the instruction set when it runs.
 """
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -17,7 +18,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +89,9 @@ def find_or_build() -> Path:
         return cached
     path = folder / file_name(sources, compiler)
     if not path.exists():
-        build(compiler, path)
+        with _lock(compiler, folder):
+            if not path.exists():  # another process may have made it meanwhile
+                build(compiler, path)
     return path
 
 
@@ -101,12 +105,13 @@ def build(compiler: tuple[str, ...], path: Path) -> None:
     with folder as name:
         objects = [str(Path(name) / f"{unit.isa}-{unit.source}.o") for unit in units()]
         compile_one = (*compiler, *COMMON_FLAGS, *QUIET_FLAGS, "-c")
-        _run_all(
+        commands = [
             (*compile_one, *unit.flags, f"-DNVFP4_ISA={unit.isa}", unit.path, "-o", target)
             for unit, target in zip(units(), objects, strict=True)
-        )
+        ]
+        _run_all(commands)
         linked = Path(name) / path.name
-        _run_all([(*compiler, *objects, *LINK_FLAGS, "-o", str(linked))])
+        _run((*compiler, *objects, *LINK_FLAGS, "-o", str(linked)))
         linked.replace(path)
 
 
@@ -166,34 +171,39 @@ def _made_of(sources: str, folder: Path) -> Iterator[Path]:
     return iter(sorted(folder.glob(f"libnvfp4-{sources}-*.so")))
 
 
-def _run_all(commands: Iterable[tuple[str, ...]]) -> None:
-    """Runs the commands side by side; the first that fails is told."""
-    with _started(commands) as processes:
-        for command, process in processes:
-            try:
-                output, _ = process.communicate(timeout=LIMIT_S)
-            except subprocess.TimeoutExpired as error:
-                raise BuildFailed(shlex.join(command), str(error)) from error
-            if process.returncode:
-                raise BuildFailed(shlex.join(command), output.strip())
-
-
 @contextmanager
-def _started(
-    commands: Iterable[tuple[str, ...]],
-) -> Iterator[list[tuple[tuple[str, ...], subprocess.Popen[str]]]]:
-    """The commands as processes, none of which outlives the block."""
-    processes: list[tuple[tuple[str, ...], subprocess.Popen[str]]] = []
+def _lock(compiler: tuple[str, ...], folder: Path) -> Iterator[None]:
+    """One build at a time in a folder: processes started together would each compile."""
     try:
-        for command in commands:
-            pipe = subprocess.PIPE
-            process = subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True)
-            processes.append((command, process))
-        yield processes
-    finally:
-        for _, process in processes:
-            process.kill()
-            process.wait()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise BuildFailed(shlex.join(compiler), str(error)) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _run_all(commands: Sequence[tuple[str, ...]]) -> None:
+    """Runs the commands, as many at a time as this process has cores; one that fails is told."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(_run, commands))
+
+
+def _run(command: tuple[str, ...]) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildFailed(shlex.join(command), str(error)) from error
+    if done.returncode:
+        raise BuildFailed(shlex.join(command), done.stdout.strip())
 
 
 if __name__ == "__main__":
