@@ -3,8 +3,9 @@
 vLLM's CPU platform refuses sparse attention before it asks any backend, so no engine runs here.
 What runs is vLLM's registry, its configuration, the selector of its CUDA platform with a faked
 driver (its compiled library and what the device says), and the backend's own `forward_mqa` on CPU
-tensors with vLLM's one Triton kernel on the way replaced. Each probe is a process: vLLM keeps what
-it has imported and registered.
+tensors with vLLM's one Triton kernel on the way replaced. It runs in a process of its own: vLLM
+keeps what it has imported and registered. (A file named test_vllm_* would make dynamo's plugin for
+pytest import vLLM while it collects, in every run: ten seconds.)
 """
 
 import subprocess
@@ -18,10 +19,13 @@ SELECTION = """
 import sys, types
 sys.modules["vllm._C_stable_libtorch"] = types.ModuleType("vllm._C_stable_libtorch")
 import torch
+from importlib.metadata import entry_points
+[found] = [e for e in entry_points(group="vllm.general_plugins") if "sparse_mla" in e.name]
+print("entry", found.value)
 from vllm.plugins import load_general_plugins
-load_general_plugins()  # as every process of vLLM does: it finds the entry point
+load_general_plugins()  # as every process of vLLM does
 from sparse_mla import vllm_plugin
-vllm_plugin.register()  # and once more
+vllm_plugin.register()  # and once more, as in a process that starts others
 from vllm.config.attention import AttentionConfig
 from vllm.platforms import cuda, current_platform
 from vllm.platforms.interface import DeviceCapability
@@ -112,17 +116,18 @@ def run(code):
 
 
 @pytest.fixture(scope="module")
-def selection():
-    return run(SELECTION)
+def found():
+    """Both probes in one process: importing vLLM takes longer than they do."""
+    return run(SELECTION + FORWARD)
 
 
-def test_vllm_configures_the_backend_by_its_name(selection):
-    assert selection["configured"] == "MILLRACE_SPARSE_MLA sparse_mla.vllm_backend"
+def test_vllm_configures_the_backend_by_its_name(found):
+    assert found["configured"] == "MILLRACE_SPARSE_MLA sparse_mla.vllm_backend"
 
 
 @pytest.mark.parametrize("capability", ["10.0", "10.3"])
-def test_vllms_cuda_selector_takes_it_on_blackwell(selection, capability):
-    assert selection[capability] == "sparse_mla.vllm_backend.SparseMlaBackend"
+def test_vllms_cuda_selector_takes_it_on_blackwell(found, capability):
+    assert found[capability] == "sparse_mla.vllm_backend.SparseMlaBackend"
 
 
 @pytest.mark.parametrize(
@@ -135,20 +140,24 @@ def test_vllms_cuda_selector_takes_it_on_blackwell(selection, capability):
         ("sinks", "attention sinks not supported"),
     ],
 )
-def test_vllms_cuda_selector_says_why_it_refuses_it(selection, what, reason):
-    assert reason in selection[what]
+def test_vllms_cuda_selector_says_why_it_refuses_it(found, what, reason):
+    assert reason in found[what]
 
 
-def test_vllms_cpu_platform_refuses_sparse_attention_before_asking_a_backend(selection):
-    assert selection["cpu"] == "Sparse Attention is not supported on CPU."
+def test_vllms_cpu_platform_refuses_sparse_attention_before_asking_a_backend(found):
+    assert found["cpu"] == "Sparse Attention is not supported on CPU."
 
 
-def test_forward_gives_the_references_attention_over_a_block_major_cache():
-    found = run(FORWARD)
+def test_every_vllm_process_finds_the_backend_by_its_entry_point(found):
+    assert found["entry"] == "sparse_mla.vllm_plugin:register"
 
-    assert found == {
-        "dtype": "nvfp4_ds_mla",
-        "error": "True",
-        "lse": "True",
-        "builder": "SparseMlaMetadataBuilder",
-    }
+
+def test_forward_gives_the_references_attention_over_a_block_major_cache(found):
+    names = ("dtype", "error", "lse", "builder")
+
+    assert [found[name] for name in names] == [
+        "nvfp4_ds_mla",
+        "True",
+        "True",
+        "SparseMlaMetadataBuilder",
+    ]

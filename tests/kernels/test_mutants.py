@@ -27,6 +27,7 @@ def test_the_real_kernel_passes_what_catches_the_mutants():
     assert mutants.problems(build.emulator_library()) == []
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_broken_kernel_is_caught(name, folder):
     mutant = next(mutant for mutant in mutants.MUTANTS if mutant.name == name)
@@ -40,6 +41,7 @@ def test_every_mutant_still_applies_to_the_sources(folder):
             mutants.copy_sources(mutant, folder)
 
 
+@pytest.mark.engine
 def test_the_real_kernel_has_no_race(folder):
     program = races.build_program(folder)
 
