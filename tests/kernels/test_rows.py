@@ -4,6 +4,8 @@ Three writings of each format that share nothing: torch's casts, the reference's
 and the emulator's integer arithmetic. Equal means bit for bit.
 """
 
+import ctypes
+
 import torch
 
 from sparse_mla import emulated, reference, row
@@ -54,6 +56,17 @@ def test_all_e2m1_codes_become_exact_halves():
     found = halves([library.sparse_mla_half_from_e2m1(code) for code in range(16)])
 
     assert found.tolist() == [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
+
+
+def test_hoppers_arithmetic_makes_the_same_halves_of_every_pair_of_codes():
+    library = emulated.conversions()
+    table = torch.tensor([library.sparse_mla_half_from_e2m1(code) for code in range(16)])
+    found = (ctypes.c_uint32 * 4)()
+
+    for byte in range(256):
+        library.sparse_mla_e2m1_by_arithmetic(ctypes.c_uint32(byte * 0x01010101), found)
+
+        assert [*found] == [int(table[byte & 15] | table[byte >> 4] << 16)] * 4
 
 
 def test_the_reference_decodes_every_scale_byte_to_its_own_group():

@@ -149,6 +149,10 @@ DEV uint32_t multiply_halves(uint32_t a, uint32_t b) {
   asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
+}  // namespace sparse_mla
+#include "e2m1.h"
+namespace sparse_mla {
+
 DEV uint32_t e4m3_pair(uint32_t two_bytes) {
   uint32_t pair;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(two_bytes)));
@@ -162,14 +166,7 @@ DEV void e2m1_pairs(uint32_t (&pairs)[4], uint32_t eight_codes) {  // the low ni
       : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
       : "r"(eight_codes));
 #else
-  // Sign, exponent and mantissa bits go where a half has them; 2^14 makes up for the exponent's
-  // bias and turns the subnormal code into 0.5.
-  for (int i = 0; i < 4; i++) {
-    uint32_t byte = eight_codes >> (8 * i);
-    uint32_t bits = ((byte << 9) & 0x0e00u) | ((byte << 12) & 0x8000u) |
-                    ((byte << 21) & 0x0e000000u) | ((byte << 24) & 0x80000000u);
-    pairs[i] = multiply_halves(bits, 0x74007400u);
-  }
+  e2m1_pairs_by_arithmetic(pairs, eight_codes);
 #endif
 }
 DEV float exp2_of(float x) {

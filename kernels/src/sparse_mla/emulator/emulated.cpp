@@ -50,3 +50,8 @@ extern "C" float sparse_mla_half_to_float(uint16_t h) { return half_to_float(h);
 extern "C" uint16_t sparse_mla_half_from_float(float x) { return half_from_float(x); }
 extern "C" uint16_t sparse_mla_half_from_e4m3(uint8_t byte) { return half_from_e4m3(byte); }
 extern "C" uint16_t sparse_mla_half_from_e2m1(uint8_t code) { return half_from_e2m1(code); }
+extern "C" void sparse_mla_e2m1_by_arithmetic(uint32_t eight_codes, uint32_t* pairs) {
+  uint32_t found[4];
+  e2m1_pairs_by_arithmetic(found, eight_codes);
+  std::copy(found, found + 4, pairs);
+}

@@ -95,6 +95,10 @@ DEV float high_half(uint32_t pair) { return half_to_float(static_cast<uint16_t>(
 DEV uint32_t multiply_halves(uint32_t a, uint32_t b) {
   return pack_halves(low_half(a) * low_half(b), high_half(a) * high_half(b));
 }
+}  // namespace sparse_mla
+#include "../cuda/e2m1.h"
+namespace sparse_mla {
+
 DEV uint32_t e4m3_pair(uint32_t two_bytes) {
   return half_from_e4m3(static_cast<uint8_t>(two_bytes)) |
          static_cast<uint32_t>(half_from_e4m3(static_cast<uint8_t>(two_bytes >> 8))) << 16;
