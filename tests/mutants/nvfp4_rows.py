@@ -14,8 +14,7 @@ from unittest import mock
 
 import torch
 
-from benches.kernels.codec import every_product
-from benches.kernels.rows import edges, random_values
+from benches.kernels.rows import edges, every_product, random_values
 from nvfp4 import golden, native, row
 from nvfp4.native import Chosen, Isa, build
 from nvfp4.native.library import Library, load

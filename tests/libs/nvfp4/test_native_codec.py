@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benches.kernels.codec import every_product
-from benches.kernels.rows import edges, random_values
+from benches.kernels.rows import edges, every_product, random_values
 from nvfp4 import golden, native, row
 from nvfp4.native import Execution
 from nvfp4.native.library import load

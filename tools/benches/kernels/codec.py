@@ -6,9 +6,11 @@ not counted.
 """
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -17,6 +19,7 @@ from benches.report import Figure
 from nvfp4 import golden, native, row
 from nvfp4.native import Chosen, Execution, Isa
 from nvfp4.native.library import load
+from tests.mutants import nvfp4_rows
 
 CHUNK = 1024
 """Rows at a time: golden's intermediate tensors then stay in the caches."""
@@ -39,6 +42,7 @@ def figures(equal_rows: int, repeats: int) -> list[Figure]:
         edge_equality(),
         exact_types(),
         attention_error(),
+        mutant_figure(),
         *on_one_core(repeats),
     ]
 
@@ -91,7 +95,7 @@ def edge_equality() -> Figure:
 
 def exact_types() -> Figure:
     """Products of scale byte and code, and rope bytes, that a result type does not hold exactly."""
-    packed = every_product()
+    packed = cases.every_product()
     exact = golden.dequantise(packed)
     wrong = 0
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -100,17 +104,6 @@ def exact_types() -> Figure:
     return Figure(
         "values_not_exact", wrong, "values", "= 0", wrong == 0, "256 x 16 + 256 codes, 3 types"
     )
-
-
-def every_product() -> torch.Tensor:
-    """Rows that hold each scale byte with each code, and each rope byte."""
-    packed = torch.zeros(256, row.ROW_BYTES, dtype=torch.uint8)
-    every_byte = torch.arange(256, dtype=torch.uint8)
-    pairs = torch.tensor([16 * (2 * pair + 1) + 2 * pair for pair in range(8)], dtype=torch.uint8)
-    packed[:, row.CODE_BYTES] = pairs.repeat(row.GROUPS)
-    packed[:, row.ROPE_BYTES] = every_byte[:, None]
-    packed[:, list(row.SCALE_BYTES)] = every_byte[:, None]
-    return packed
 
 
 def attention_error() -> Figure:
@@ -133,6 +126,21 @@ def attention_error() -> Figure:
                 if error > worst:
                     worst, where = error, f"{isa.value}, {heads} heads, {dtype} queries"
     return Figure("attention_error", worst, "", f"< {ERROR_TARGET:g}", worst < ERROR_TARGET, where)
+
+
+def mutant_figure() -> Figure:
+    """Native code with one rule broken that the comparison with golden catches, of all there is."""
+    mutants = nvfp4_rows.runnable()
+    with tempfile.TemporaryDirectory() as folder:
+        survivors = [each.name for each in mutants if not nvfp4_rows.is_caught(each, Path(folder))]
+    return Figure(
+        "row_mutants_caught",
+        len(mutants) - len(survivors),
+        "",
+        f"= {len(mutants)}",
+        not survivors,
+        ", ".join(survivors),
+    )
 
 
 def on_one_core(repeats: int) -> list[Figure]:

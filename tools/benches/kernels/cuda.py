@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benches.kernels import nvcc
 from benches.kernels.cubin import Variant, compiled
 from benches.kernels.emulation import exactness_figures, fusion_figures, race_figure
 from benches.report import Figure
@@ -46,13 +47,14 @@ def figures(*, is_full: bool = True) -> list[Figure]:
 def compiler_figures() -> list[Figure]:
     """Registers, spills, shared memory and instructions on the three targets."""
     found = []
-    for architecture in build.ARCHITECTURES:
-        try:
+    try:
+        print(f"nvcc {nvcc.put_on_path()}; registers, spills and opcodes are its ptxas's")
+        for architecture in build.ARCHITECTURES:
             found += _target_figures(architecture, compiled(architecture))
-        except CompilerMissing as error:
-            found.append(
-                Figure(f"compiled_{architecture}", 0, "", "compiles", ok=False, note=str(error))
-            )
+    except (CompilerMissing, nvcc.NotFetched) as error:
+        found.append(
+            Figure("targets_compiled", 0, "", f"= {len(build.ARCHITECTURES)}", False, str(error))
+        )
     shared = max(
         emulated.shared_bytes(tiles, split) for tiles in (1, 2, 4) for split in (False, True)
     )
@@ -63,6 +65,7 @@ def compiler_figures() -> list[Figure]:
 def _target_figures(architecture: str, variants: Sequence[Variant]) -> list[Figure]:
     registers = max(variant.registers for variant in variants)
     spilled = max(variant.spilled_bytes + variant.stack_bytes for variant in variants)
+    local = sum(variant.count("LDL") + variant.count("STL") for variant in variants)
     fp4 = min(variant.count(NATIVE_FP4) for variant in variants)
     missing = [
         f"{prefix} in {variant.row_tiles} tiles"
@@ -74,6 +77,12 @@ def _target_figures(architecture: str, variants: Sequence[Variant]) -> list[Figu
     one_tile = next(variant for variant in variants if variant.row_tiles == 1)
     four_tiles = next(variant for variant in variants if variant.row_tiles == 4)
     most = four_tiles.highest_register + 1
+    # Only with four tiles do roles exchange registers: one then holds more than at its start.
+    unlike = [
+        f"{variant.row_tiles} tiles"
+        for variant in variants
+        if (variant.count("USETMAXREG") > 0) != (variant.row_tiles == 4)
+    ]
     return [
         _at_most(
             f"registers_{architecture}",
@@ -82,7 +91,24 @@ def _target_figures(architecture: str, variants: Sequence[Variant]) -> list[Figu
             REGISTER_FILE // THREADS,
             f"one tile {one_tile.registers}; with four, one role moves up to {most}",
         ),
-        _at_most(f"spilled_and_stack_{architecture}", spilled, "B", 0, f"{len(variants)} variants"),
+        Figure(
+            f"variants_that_move_registers_unlike_decode_h_{architecture}",
+            len(unlike),
+            "",
+            "= 0",
+            not unlike,
+            ", ".join(unlike) or "setmaxnreg with four tiles, and only there",
+        ),
+        _at_most(
+            f"spilled_and_stack_{architecture}",
+            spilled,
+            "B",
+            0,
+            f"the most of {len(variants)} variants",
+        ),
+        _at_most(
+            f"local_memory_accesses_{architecture}", local, "", 0, "LDL and STL, all variants"
+        ),
         Figure(
             f"native_fp4_conversions_{architecture}",
             fp4,
@@ -108,7 +134,7 @@ def mutant_figure() -> Figure:
         caught = {mutant.name: mutants.catch(mutant, Path(folder)) for mutant in mutants.MUTANTS}
     survivors = [name for name, how in caught.items() if how is None]
     return Figure(
-        "mutants_caught",
+        "kernel_mutants_caught",
         len(caught) - len(survivors),
         "",
         f"= {len(caught)}",

@@ -38,6 +38,17 @@ def _binades(bits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return (signs | exponents << 23 | mantissas).view(torch.float32).reshape(bits.shape)
 
 
+def every_product() -> torch.Tensor:
+    """Rows that hold each scale byte with each code, and each rope byte."""
+    packed = torch.zeros(256, row.ROW_BYTES, dtype=torch.uint8)
+    every_byte = torch.arange(256, dtype=torch.uint8)
+    pairs = torch.tensor([16 * (2 * pair + 1) + 2 * pair for pair in range(8)], dtype=torch.uint8)
+    packed[:, row.CODE_BYTES] = pairs.repeat(row.GROUPS)
+    packed[:, row.ROPE_BYTES] = every_byte[:, None]
+    packed[:, list(row.SCALE_BYTES)] = every_byte[:, None]
+    return packed
+
+
 def edges() -> dict[str, torch.Tensor]:
     """Rows [1, 576] float32 of the policy's edge cases."""
     rows = {
