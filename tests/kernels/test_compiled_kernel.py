@@ -7,7 +7,7 @@ import torch
 
 from benches.kernels import cuda
 from sparse_mla import build, device, emulated, verify
-from sparse_mla.errors import CompilerMissing, LaunchFailed
+from sparse_mla.errors import CompilerMissing, LaunchFailed, UnsupportedArchitecture
 from sparse_mla.planner import Capacity
 from sparse_mla.verify import Case
 
@@ -34,6 +34,13 @@ def test_without_a_gpu_a_launch_is_an_error_that_names_cudas_reason():
         device._succeed(library, library.sparse_mla_decode(step.to_call(3)))
 
     assert failed.value.code != 0
+
+
+def test_the_emulator_names_the_only_cpu_it_runs_on(monkeypatch):
+    monkeypatch.setattr(build.platform, "machine", lambda: "aarch64")
+
+    with pytest.raises(UnsupportedArchitecture, match="type aarch64; expected x86_64"):
+        build.emulator_library.__wrapped__()
 
 
 def test_a_missing_compiler_is_named(monkeypatch):

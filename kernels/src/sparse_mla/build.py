@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparse_mla.errors import BuildFailed, CompilerMissing
+from sparse_mla.errors import BuildFailed, CompilerMissing, UnsupportedArchitecture
 
 SOURCES = Path(__file__).parent
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a")
@@ -33,7 +33,7 @@ DEVICE_FLAGS = ("-std=c++17", "-O3")
 def emulator_library() -> Path:
     """The shared library of the emulator, compiled unless it is there."""
     if platform.machine() != "x86_64":
-        raise CompilerMissing("an x86-64 compiler", "the emulator")
+        raise UnsupportedArchitecture(f"a CPU of type {platform.machine()}", ["x86_64"])
     files = [str(SOURCES / "emulator" / name) for name in EMULATOR_FILES]
     compiler = find("g++", "the emulator")
     return _library("emulator", [compiler, *HOST_FLAGS, "-shared", "-fPIC", *files])

@@ -80,7 +80,7 @@ class NoCompiler(Nvfp4Error):
     def __init__(self, tried: str, folders: str) -> None:
         super().__init__(
             f"Expected a compiled nvfp4 library in {folders}, or a C++ compiler ($CXX or one of "
-            f"{tried}), found neither. Install g++ 11 or newer, or run "
+            f"{tried}), found neither. Install g++ 12 or newer, or run "
             "`python -m nvfp4.native.build` where one is and copy the library it names."
         )
 
