@@ -17,6 +17,7 @@ MANIFESTS = (
     "proto/pyproject.toml",
     "libs/wire/pyproject.toml",
     "services/gateway/pyproject.toml",
+    "kernels/pyproject.toml",
 )
 
 
@@ -114,7 +115,8 @@ def _pretend_installed(clone: Path, *, loads_libibverbs: bool) -> None:
     _script(clone / ".venv/bin/python", f"exit {0 if loads_libibverbs else 1}")
     digest = subprocess.run(
         "sha256sum tools/requirements.txt tools/engine.txt pyproject.toml proto/pyproject.toml"
-        " libs/*/pyproject.toml services/*/pyproject.toml tools/launcher/install.sh",
+        " libs/*/pyproject.toml services/*/pyproject.toml kernels/pyproject.toml"
+        " tools/launcher/install.sh",
         shell=True,
         cwd=clone,
         capture_output=True,

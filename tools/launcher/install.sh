@@ -21,11 +21,12 @@ find_python() {
   return 1
 }
 
-members() { printf '%s\n' "$root/proto" "$root"/libs/*/ "$root"/services/*/; }
+members() { printf '%s\n' "$root/proto" "$root"/libs/*/ "$root"/services/*/ "$root/kernels"; }
 
 install_digest() {
   (cd "$root" && sha256sum tools/requirements.txt tools/engine.txt pyproject.toml \
-    proto/pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml tools/launcher/install.sh)
+    proto/pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml kernels/pyproject.toml \
+    tools/launcher/install.sh)
 }
 
 # pip's configured folders of local files, so that uv finds a wheel that was put there by hand.

@@ -1,0 +1,1 @@
+"""`./tools/bench kernels`: rows, accuracy, attention and the CUDA kernel."""
