@@ -8,5 +8,6 @@ counters     what the engine did, from vLLM's stats
 control      the WorkerControl gRPC service: status, drain, abort
 membership   heartbeat and liveness: a worker whose engine died must not stay registered
 grammars     two things that vLLM's grammars must do for ours, as a vLLM plugin
+packed_blocks  block-major KV on the CPU backend, as a vLLM plugin
 cpu_fixes    four defects of the stack on CPU, answered until upstream does
 """

@@ -25,3 +25,10 @@ class GrammarPrefixRefused(EngineError):
             f"the last {count} prompt tokens do not follow the grammar, or end it: token {token_id}"
             f" at place {place}"
         )
+
+
+class PeerNotPacked(EngineError):
+    """A peer's KV blocks are not the same rows as ours."""
+
+    def __init__(self, what: str, expected: object, got: object) -> None:
+        super().__init__(f"packed KV blocks: expected a peer with {what} {expected}, got {got}")

@@ -1,0 +1,44 @@
+"""`./tools/bench kv_layout`: what a layout costs in a transfer, what LayerSplit stores and moves.
+
+transfers      LBHNC against BLHNC, each between two real engines, read in turn
+split_prefill  LayerSplit on 2 and 4 ranks over gloo
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benches.kv_layout import split_prefill, transfers
+from benches.report import Figure, finish
+from launcher import model
+
+RANKS = (2, 4)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="./tools/bench kv_layout",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", choices=("transfers", "split_prefill"))
+    parser.add_argument("--context", type=int, default=4000, help="tokens of the prompt")
+    parser.add_argument("--reads", type=int, default=15, help="timed reads of each layout")
+    parser.add_argument("--kv-dtype", default="auto", help="as vLLM's --kv-cache-dtype")
+    parser.add_argument(
+        "--model-dir", type=Path, help="a model of vLLM's; SmolLM2-135M if not given"
+    )
+    args = parser.parse_args()
+    figures: list[Figure] = []
+    if args.only != "transfers":
+        figures += [figure for ranks in RANKS for figure in split_prefill.measure(ranks)]
+    if args.only != "split_prefill":
+        model_dir = args.model_dir or model.ensure("smollm2")
+        load = transfers.Load(model_dir, args.context, args.reads, args.kv_dtype)
+        figures += transfers.measure(load)
+    return finish("kv_layout", figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

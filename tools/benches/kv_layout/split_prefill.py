@@ -1,0 +1,135 @@
+"""LayerSplit over gloo: bytes that a rank stores and receives, and the three ways to overlap.
+
+Rows have GLM-5's sizes (352 B of NVFP4 and a 132 B indexer row), contents are random, the layers do
+little else than read every indexer row and gather the chosen KV rows. On one host the ranks share
+its cores with the transport, so times say what overlap costs, not what it gains.
+"""
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benches.report import Figure, spread
+
+LAYERS, CONTEXT, CHUNK, TOP = 8, 8192, 1024, 512
+KV_BYTES, INDEX_BYTES = 352, 132
+OVERLAPS = ("none", "indexer", "next_layer")
+REPEATS = 3
+
+
+@dataclass
+class ReadingLayers:
+    """Layers whose output depends on every row that a token chose."""
+
+    rank_tokens: int
+
+    def project(self, layer: int, hidden: Any) -> tuple[Any, Any]:
+        """Random rows, the same whoever asks for the same hidden states."""
+        import torch
+
+        make = torch.Generator().manual_seed(layer + int(hidden.sum().item()) % 1000)
+        shapes = ((self.rank_tokens, KV_BYTES), (self.rank_tokens, INDEX_BYTES))
+        kv, index = (
+            torch.randint(0, 256, shape, dtype=torch.uint8, generator=make) for shape in shapes
+        )
+        return kv, index
+
+    def select(self, layer: int, hidden: Any, index: Any) -> Any:  # noqa: ARG002
+        """The TOP rows by a score over the indexer rows."""
+        return (index[:, :128].float() @ hidden[:128]).topk(TOP).indices
+
+    def attend(self, layer: int, hidden: Any, chosen: Any, rows: Any) -> Any:  # noqa: ARG002
+        """Mixes the chosen rows into the hidden states."""
+        return (hidden + rows[chosen][:, :128].float().mean(0)) / 2
+
+
+def measure(ranks: int) -> list[Figure]:
+    """One process per rank; rank 0's figures."""
+    import torch.multiprocessing as mp
+
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_run_rank, args=(ranks, folder), nprocs=ranks)
+        found: dict[str, Any] = json.loads((Path(folder) / "found.json").read_text())
+    return _figures(ranks, found)
+
+
+def _run_rank(rank: int, ranks: int, folder: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from layersplit.cache import LayerSplitCache
+    from layersplit.replicated import ReplicatedCache
+    from layersplit.rows import CacheShape, LayerRows
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks
+    )
+    shape = CacheShape((LayerRows(KV_BYTES, INDEX_BYTES),) * LAYERS, CONTEXT)
+    everyone = dist.group.WORLD
+    expected, _ = _prefill(ReplicatedCache(shape, everyone), "none")
+    seconds: dict[str, list[float]] = {overlap: [] for overlap in OVERLAPS}
+    is_equal, traffic = True, None
+    for number in range(REPEATS):
+        # Whoever goes later finds warmer caches: take turns.
+        for overlap in OVERLAPS if number % 2 else OVERLAPS[::-1]:
+            cache = LayerSplitCache(shape, everyone)
+            outputs, elapsed = _prefill(cache, overlap)
+            is_equal = is_equal and torch.equal(outputs, expected)
+            seconds[overlap].append(elapsed)
+            traffic = cache.traffic
+    verdict = torch.tensor([int(is_equal)])
+    dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
+    if rank == 0 and traffic is not None:
+        report = {
+            "is_equal": bool(verdict),
+            "stored": traffic.stored,
+            "slots": traffic.slots,
+            "received": traffic.received,
+            "replicated": shape.total_bytes,
+            "seconds": seconds,
+        }
+        (Path(folder) / "found.json").write_text(json.dumps(report))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _prefill(cache: Any, overlap: Any) -> tuple[Any, float]:
+    """The whole context in chunks: the last hidden states and how long it took."""
+    import torch
+    import torch.distributed as dist
+
+    from layersplit.prefill import prefill_chunk
+
+    hidden = torch.ones(128)
+    dist.barrier()
+    started = time.perf_counter()
+    for first in range(0, CONTEXT, CHUNK):
+        layers = ReadingLayers(CHUNK // cache.ranks)
+        hidden = prefill_chunk(layers, cache, hidden, range(first, first + CHUNK), overlap)
+    return hidden, time.perf_counter() - started
+
+
+def _figures(ranks: int, found: dict[str, Any]) -> list[Figure]:
+    name = f"LayerSplit, {ranks} ranks"
+    whole, stored, slots = found["replicated"], found["stored"], found["slots"]
+    figures = [
+        Figure(f"{name}: bit-equal to replicated KV", int(found["is_equal"]), "", "= 1",
+               found["is_equal"]),
+        Figure(f"{name}: stored / replicated", stored / whole, "x", f"= 1/{ranks}",
+               stored * ranks == whole,
+               f"{stored / 1e6:.1f} of {whole / 1e6:.1f} MB, and {slots / 1e6:.1f} MB in slots"),
+        Figure(f"{name}: received by a rank", found["received"] / 1e6, "MB", "any", True),
+    ]  # fmt: skip
+    for overlap, seconds in found["seconds"].items():
+        middle = statistics.median(seconds)
+        figures.append(
+            Figure(f"{name}: overlap {overlap}", middle, "s", "any", True, spread(seconds))
+        )
+    return figures

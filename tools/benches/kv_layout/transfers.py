@@ -1,0 +1,172 @@
+"""LBHNC against BLHNC: two pairs of real engines, read from in turn.
+
+Times are NIXL's own, from posting a read to its end. Everything is on one host: NIXL copies between
+the processes' memories, no network is in between.
+"""
+
+import contextlib
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benches.report import Figure, spread
+
+LAYOUTS = ("LBHNC", "BLHNC")
+VOCABULARY = 49_000
+TOOLS = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What one layout's reads took; one entry per read, the first left out (it connects)."""
+
+    descriptors: int
+    total_bytes: int
+    seconds: tuple[float, ...]
+    tokens: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is moved: a prompt of `context` random tokens, `reads` times in each layout."""
+
+    model_dir: Path
+    context: int
+    reads: int
+    kv_dtype: str
+
+
+def measure(load: Load) -> list[Figure]:
+    """Starts both pairs, reads the same prompt in turn, and compares."""
+    with contextlib.ExitStack() as stack:
+        pairs = {
+            layout: [
+                stack.enter_context(started_engine(role, layout, load))
+                for role in ("producer", "consumer")
+            ]
+            for layout in LAYOUTS
+        }
+        prompt = random_prompt(load.context)
+        alone = ask(pairs["LBHNC"][1], prompt, None)["tokens"]
+        found: dict[str, list[dict[str, Any]]] = {layout: [] for layout in LAYOUTS}
+        for number in range(load.reads + 1):
+            # Whoever goes second finds warmer caches: take turns.
+            for layout in LAYOUTS if number % 2 else reversed(LAYOUTS):
+                producer, consumer = pairs[layout]
+                offer = ask(producer, prompt, None)["offer"]
+                found[layout].append(ask(consumer, prompt, offer))
+    results = {layout: _reads(answers) for layout, answers in found.items()}
+    return _figures(results, alone)
+
+
+def _figures(results: dict[str, Reads], alone: Sequence[int]) -> list[Figure]:
+    layers, packed = results["LBHNC"], results["BLHNC"]
+    fewer = layers.descriptors / packed.descriptors
+    times = [statistics.median(reads.seconds) * 1e3 for reads in (layers, packed)]
+    right = sum(tokens == tuple(alone) for reads in (layers, packed) for tokens in reads.tokens)
+    total = len(layers.tokens) + len(packed.tokens)
+    megabytes = packed.total_bytes / 1e6
+    return [
+        Figure("descriptors LBHNC", layers.descriptors, "", "any", True, f"{megabytes:.1f} MB"),
+        Figure("descriptors BLHNC", packed.descriptors, "", "any", True, f"{megabytes:.1f} MB"),
+        Figure("fewer descriptors", fewer, "x", ">= 10", fewer >= 10),
+        Figure("bytes BLHNC / LBHNC", packed.total_bytes / layers.total_bytes, "x", "= 1",
+               packed.total_bytes == layers.total_bytes),
+        Figure("read LBHNC", times[0], "ms", "any", True, spread(_ms(layers.seconds), 1)),
+        Figure("read BLHNC", times[1], "ms", "any", True, spread(_ms(packed.seconds), 1)),
+        Figure("read BLHNC / LBHNC", times[1] / times[0], "x", "<= 0.6",
+               times[1] <= 0.6 * times[0], "medians"),
+        Figure("answers equal to local prefill", right, f"of {total}", "all", right == total),
+    ]  # fmt: skip
+
+
+def _ms(seconds: Sequence[float]) -> list[float]:
+    return [value * 1e3 for value in seconds]
+
+
+def _reads(answers: list[dict[str, Any]]) -> Reads:
+    transfers = [answer["transfers"] for answer in answers]
+    for parts in transfers:
+        if len(parts) != 1:
+            raise RuntimeError(f"expected one NIXL read per request, got {parts}")
+    first = transfers[0][0]
+    return Reads(
+        first["descriptors"],
+        first["bytes"],
+        tuple(parts[0]["seconds"] for parts in transfers[1:]),
+        tuple(tuple(answer["tokens"]) for answer in answers),
+    )
+
+
+def random_prompt(context: int) -> list[int]:
+    """Token ids that no tokenizer would write; the same at every call."""
+    pick = random.Random(0)
+    return [pick.randrange(100, VOCABULARY) for _ in range(context)]
+
+
+@contextlib.contextmanager
+def started_engine(role: str, layout: str, load: Load) -> Iterator["subprocess.Popen[str]"]:
+    """A started engine; its log is shown when it does not start."""
+    with socket.socket() as free, tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "benches.kv_layout.engine", role,
+             str(load.model_dir), str(load.context), load.kv_dtype],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{TOOLS}:{os.environ.get('PYTHONPATH', '')}",
+                "VLLM_KV_CACHE_LAYOUT": layout,
+                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(port),
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+                "HF_HUB_OFFLINE": "1",
+                "OMP_NUM_THREADS": "1",
+            },
+        )  # fmt: skip
+        try:
+            line = _line(process)
+            if not line.get("is_ready"):
+                raise RuntimeError(f"engine {role} {layout}: {Path(log.name).read_text()[-3000:]}")
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def ask(
+    process: "subprocess.Popen[str]", prompt: list[int], offer: dict[str, Any] | None
+) -> dict[str, Any]:
+    """One request; a producer answers with an offer, a consumer with tokens."""
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"prompt": prompt, "offer": offer}) + "\n")
+    process.stdin.flush()
+    answer = _line(process)
+    if not answer:
+        raise RuntimeError("an engine ended while it was asked")
+    return answer
+
+
+def _line(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """The next JSON line; what libraries print in between is left out. Empty at the end."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("{"):
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+    return {}
