@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kv_layout import pools, runs, sources, transfers
 from kv_layout.caches import Cache, Shard
+from kv_layout.copying import copy
 from kv_layout.errors import (
     BlockOutOfRange,
     BlockTwice,
@@ -21,6 +22,7 @@ from kv_layout.errors import (
     TooFewBlocks,
     WrongCount,
     WrongDtype,
+    WrongShape,
 )
 from kv_layout.layouts import KVLayout
 from kv_layout.pools import Pool
@@ -167,6 +169,12 @@ def does_not_pad(value, step):
     return value
 
 
+def takes_whole_blocks_of_the_source(tokens, source, target):
+    if not tokens.whole_blocks:
+        return tokens.end
+    return transfers.blocks_for(tokens.end, source.block_tokens) * source.block_tokens
+
+
 fuse, merge, segments_of = runs.fuse, runs.merge, transfers.segments_of
 strides_of, readings = Pool._strides_of, sources.readings
 MUTANTS = [
@@ -180,6 +188,7 @@ MUTANTS = [
     (Pool, "_strides_of", swaps_heads_and_tokens),
     (Pool, "_strides_of", lays_caches_over_each_other),
     (pools, "_round_up", does_not_pad),
+    (Tokens, "end_in", takes_whole_blocks_of_the_source),
 ]
 
 
@@ -220,6 +229,17 @@ def test_a_wrong_block_table_is_refused_on_either_side(blocks, error, message):
         plan(POOL, blocks, POOL, [0, 1], Tokens(8))
     with pytest.raises(error, match=f"target block table: {message}"):
         plan(POOL, [0, 1], POOL, blocks, Tokens(8))
+
+
+def test_a_plan_that_leaves_the_pool_copies_nothing():
+    copies = plan(POOL, [7, 0], POOL, [0, 7], Tokens(8))
+    small = Pool(POOL.layout, POOL.caches, 7, 4)
+    source, target = (np.full(pool.size_bytes, 1, dtype=np.uint8) for pool in (POOL, small))
+    target[:] = 0
+
+    with pytest.raises(WrongShape, match=r"plan: expected offsets 0 to 448, got 0 to \d+"):
+        copy(copies, POOL, source, small, target)
+    assert not target.any()
 
 
 def test_blocks_beyond_the_context_are_not_looked_at():

@@ -3,14 +3,15 @@
     python -m benches.kv_layout.engine producer|consumer MODEL_DIR CONTEXT KV_DTYPE
 
 In: {"prompt": [token ids], "offer": the producer's answer or null}. Out: {"tokens": [...], "offer":
-{...}, "transfers": [{"descriptors", "bytes", "seconds"}]}. The engine core runs in this process, so
-that NIXL's own telemetry of each read can be kept and the free blocks be shuffled: a fresh engine
+{...}, "transfers": [{"descriptors", "bytes", "request_seconds", "seconds"}]}. The engine core runs
+in this process, so that each read can be timed and the free blocks be shuffled: a fresh engine
 hands out neighbours, which NIXL joins into one descriptor; after hours of traffic there are none.
 """
 
 import json
 import random
 import sys
+import time
 from typing import Any
 
 from engine.requests import OFFER_KV
@@ -79,11 +80,23 @@ def _shuffle_free_blocks(llm: Any) -> None:
 
 
 def _kept_transfers() -> list[dict[str, float]]:
-    """NIXL's telemetry of each read of this process, as it comes."""
+    """What each read of this process took, as they end.
+
+    `request_seconds`: making NIXL's request from the block lists. `seconds`: NIXL's telemetry, from
+    posting it to the last byte.
+    """
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
+    from vllm.distributed.nixl_utils import NixlWrapper
 
     kept: list[dict[str, float]] = []
-    stock = NixlKVConnectorStats.record_transfer
+    request_seconds: list[float] = []
+    stock_record, stock_make = NixlKVConnectorStats.record_transfer, NixlWrapper.make_prepped_xfer
+
+    def make_prepped_xfer(*args: Any, **named: Any) -> Any:
+        started = time.perf_counter()
+        handle = stock_make(*args, **named)
+        request_seconds.append(time.perf_counter() - started)
+        return handle
 
     def record_transfer(stats: Any, result: Any) -> None:
         if result is not None:
@@ -91,11 +104,13 @@ def _kept_transfers() -> list[dict[str, float]]:
                 {
                     "descriptors": result.descCount,
                     "bytes": result.totalBytes,
+                    "request_seconds": request_seconds.pop(0),
                     "seconds": result.xferDuration / 1e6,
                 }
             )
-        stock(stats, result)
+        stock_record(stats, result)
 
+    NixlWrapper.make_prepped_xfer = make_prepped_xfer
     NixlKVConnectorStats.record_transfer = record_transfer
     return kept
 
