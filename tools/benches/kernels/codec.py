@@ -6,6 +6,7 @@ not counted.
 """
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ SEARCHED_SHARE = 100
 """The scale search is compared on one chunk of this many: golden takes ten times as long for it."""
 OTHERS_SHARE = 8
 """The slower instruction sets, likewise."""
+PROGRESS_CHUNKS = 1000
 RATE_ROWS = 32768
 """87 MB packed and unpacked, which no L2 holds."""
 HEADS, SLOTS, CACHE_ROWS = 16, 2048, 8192
@@ -36,15 +38,20 @@ COPY_SHARE_TARGET, SPEED_TARGET, ERROR_TARGET = 0.6, 100.0, 1e-5
 
 
 def figures(equal_rows: int, repeats: int) -> list[Figure]:
-    """All of them; `equal_rows` random rows are compared with golden."""
-    return [
-        *equality(equal_rows),
-        edge_equality(),
-        exact_types(),
-        attention_error(),
-        mutant_figure(),
-        *on_one_core(repeats),
-    ]
+    """All of them, in one thread on one core; `equal_rows` random rows are compared with golden.
+
+    A second thread of torch's would gain nothing on chunks of this size and wait for the first.
+    """
+    with _one_core():
+        return [
+            *equality(equal_rows),
+            edge_equality(),
+            exact_types(),
+            attention_error(),
+            mutant_figure(),
+            *codec_rates(repeats),
+            *attention_rates(repeats),
+        ]
 
 
 def equality(count: int) -> list[Figure]:
@@ -53,7 +60,10 @@ def equality(count: int) -> list[Figure]:
     isas = load().supported
     compared = {"amax": 0, "mse": 0}
     wrong = {"amax": 0, "mse": 0, "dequantised": 0}
-    for number in range(-(-count // CHUNK)):
+    chunks = -(-count // CHUNK)
+    for number in range(chunks):
+        if number % PROGRESS_CHUNKS == 0:
+            print(f"compared {number / chunks:.0%} of the rows", file=sys.stderr, flush=True)
         values = cases.random_values(min(CHUNK, count - number * CHUNK), generator)
         others = isas if number % OTHERS_SHARE == 0 else isas[-1:]
         for scales in ("amax", "mse") if number % SEARCHED_SHARE == 0 else ("amax",):
@@ -141,12 +151,6 @@ def mutant_figure() -> Figure:
         not survivors,
         ", ".join(survivors),
     )
-
-
-def on_one_core(repeats: int) -> list[Figure]:
-    """Rates in one thread on one core."""
-    with _one_core():
-        return [*codec_rates(repeats), *attention_rates(repeats)]
 
 
 def codec_rates(repeats: int) -> list[Figure]:

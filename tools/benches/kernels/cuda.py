@@ -92,7 +92,7 @@ def _target_figures(architecture: str, variants: Sequence[Variant]) -> list[Figu
             f"one tile {one_tile.registers}; with four, one role moves up to {most}",
         ),
         Figure(
-            f"variants_that_move_registers_unlike_decode_h_{architecture}",
+            f"misplaced_register_exchanges_{architecture}",
             len(unlike),
             "",
             "= 0",

@@ -20,8 +20,8 @@ from sparse_mla.verify import Case
 
 BLOCKS = range(3, 9)
 FULL_LIST = 2048
-EDGES = (*range(1, 25), 32, 48, 63)
-"""In stages: three laps of the ring in each of eight blocks, then some."""
+EDGES = tuple(range(1, FULL_LIST // STAGE_SLOTS + 1))
+"""In stages: all of a full list's."""
 SHORT_EDGES = (1, 3, 8)
 
 
