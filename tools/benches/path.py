@@ -12,8 +12,6 @@ those
 """
 
 import argparse
-import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -28,8 +26,9 @@ from typing import Any
 import openai
 import psutil
 
+from benches.direct_engine import direct_engine
 from benches.report import Figure, finish, spread
-from launcher import marks
+from launcher import marks, model
 from launcher.runenv import ROOT, RunDir, read_env
 
 MODEL = "smollm2"
@@ -189,18 +188,18 @@ def engine_figures(sdk: openai.OpenAI, pairs: int) -> list[Figure]:
     renderer = prompt_renderer()
     path_s, direct_s, equal = [], [], 0
     texts = [f"Question {time.time_ns() + n}: which animal is number {n}?" for n in range(pairs)]
-    with direct_engine() as direct:
+    with direct_engine(model.ensure(MODEL), MODEL) as direct:
         ttft_s(sdk, "Warm up, please."), direct(renderer("Warm up, please."), 4)
         for n, text in enumerate(texts):
             # In turn, and the order swapped each time: neither profits from the other's warmth.
             if n % 2:
                 path_s.append(ttft_s(sdk, text))
-            direct_s.append(direct(renderer(text), 4)["ttft_s"])
+            direct_s.append(direct(renderer(text), 4).ttft_s)
             if not n % 2:
                 path_s.append(ttft_s(sdk, text))
         answers = [QUESTION, *texts[:5]]
         for text in answers:
-            tokens = direct(renderer(text), ANSWER_TOKENS)["token_ids"]
+            tokens = direct(renderer(text), ANSWER_TOKENS).token_ids
             equal += ask(sdk, text).choices[0].message.content == renderer.decode(tokens)
     ratio = statistics.median(path_s) / statistics.median(direct_s)
     return [
@@ -252,58 +251,7 @@ class PromptRenderer:
 
 def prompt_renderer() -> PromptRenderer:
     """A renderer of the model that the stack serves."""
-    from launcher import model
-
     return PromptRenderer(model.ensure(MODEL))
-
-
-@contextmanager
-def direct_engine() -> Iterator[Any]:
-    """vLLM alone in a process of its own; call it with (prompt, max_tokens)."""
-    from launcher import model
-
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "tools"),
-        "ENGINE_MODEL_DIR": str(model.ensure(MODEL)),
-        "ENGINE_MODEL_NAME": MODEL,
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benches.direct_engine"],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    requests, replies = process.stdin, process.stdout
-    assert requests is not None
-    assert replies is not None
-
-    def call(prompt: list[int], max_tokens: int) -> Any:
-        requests.write(json.dumps({"prompt": prompt, "max_tokens": max_tokens}) + "\n")
-        requests.flush()
-        return reply()
-
-    def reply() -> Any:
-        for line in replies:
-            if line.startswith("{"):
-                return json.loads(line)
-        raise RuntimeError(f"the engine alone ended with {process.wait()}")
-
-    try:
-        reply()
-        yield call
-    finally:
-        requests.close()
-        process.wait(timeout=60)
 
 
 if __name__ == "__main__":

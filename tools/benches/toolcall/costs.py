@@ -9,25 +9,21 @@ schemas, and they compile slower. No two lists of fifty share a tool or a key.
 
 import collections
 import json
-import os
 import random
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tool_eval_bench.domain.tools import UNIVERSAL_TOOLS
 
+from benches.direct_engine import Ask, direct_engine
 from benches.report import Figure, spread
 from benches.toolcall import bfcl, fetch
 from benches.toolcall.masks import Masks
 from launcher import model
-from launcher.runenv import ROOT
 from toolcall.formats.render import render_calls
 from toolcall.formats.table import GLM_45
 from toolcall.grammar.build import build
@@ -130,11 +126,18 @@ def _decode_figures(model_dir: Path, plan: OutputPlan, pairs: int) -> list[Figur
     """The same prompt and the same number of tokens, with the mask and without."""
     grammar = build(plan, GLM_45, _marks(model_dir), "after_reasoning", effort="full").ebnf
     ratios, plain_ms, masked_ms = [], [], []
-    with _engine(model_dir) as ask:
+
+    def seconds_a_token(ask: Ask, prompt: list[int], grammar: str | None) -> float:
+        got = ask(prompt, ANSWER_TOKENS, grammar, is_exact=True)
+        if len(got.token_ids) != ANSWER_TOKENS:
+            raise RuntimeError(f"expected {ANSWER_TOKENS} tokens, got {len(got.token_ids)}")
+        return got.decode_s / (ANSWER_TOKENS - 1)
+
+    with direct_engine(model_dir, MODEL) as ask:
         for number in range(pairs + 1):
             prompt = [1000 + (37 * number + 11 * at) % 20_000 for at in range(32)]
             first, second = (None, grammar) if number % 2 else (grammar, None)
-            times = {kind is None: ask(prompt, kind) for kind in (first, second)}
+            times = {kind is None: seconds_a_token(ask, prompt, kind) for kind in (first, second)}
             if number:  # the first pair warms up
                 plain_ms.append(1000 * times[True])
                 masked_ms.append(1000 * times[False])
@@ -158,54 +161,6 @@ def _decode_figures(model_dir: Path, plan: OutputPlan, pairs: int) -> list[Figur
             f"{spread(ratios)}; {ANSWER_TOKENS} tokens each, in turn",
         ),
     ]
-
-
-@contextmanager
-def _engine(model_dir: Path) -> Iterator[Callable[[list[int], str | None], float]]:
-    """vLLM alone; call it with (prompt, grammar) for the seconds a token after the first."""
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "tools"),
-        "ENGINE_MODEL_DIR": str(model_dir),
-        "ENGINE_MODEL_NAME": MODEL,
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benches.toolcall.masked_engine"],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    requests, replies = process.stdin, process.stdout
-    assert requests is not None
-    assert replies is not None
-
-    def ask(prompt: list[int], grammar: str | None) -> float:
-        wanted = {"prompt": prompt, "tokens": ANSWER_TOKENS, "grammar": grammar}
-        requests.write(json.dumps(wanted) + "\n")
-        requests.flush()
-        return float(reply()["seconds_a_token"])
-
-    def reply() -> Any:
-        for line in replies:
-            if line.startswith("{"):
-                return json.loads(line)
-        raise RuntimeError(f"the engine ended with {process.wait()}")
-
-    try:
-        reply()
-        yield ask
-    finally:
-        requests.close()
-        process.wait(timeout=60)
 
 
 def _marks(model_dir: Path) -> Marks:
