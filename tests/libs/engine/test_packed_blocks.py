@@ -27,6 +27,21 @@ def test_upstream_still_needs_both_halves_of_the_plugin():
     assert packed_blocks.is_region_per_layer()
 
 
+def test_nothing_is_changed_unless_the_layout_is_asked_for(monkeypatch):
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    stock = CPUAttentionBackend.__dict__["supported_kv_cache_layouts"]
+    for asked in (None, "LBHNC"):
+        if asked is None:
+            monkeypatch.delenv("VLLM_KV_CACHE_LAYOUT", raising=False)
+        else:
+            monkeypatch.setenv("VLLM_KV_CACHE_LAYOUT", asked)
+
+        packed_blocks.install()
+
+        assert CPUAttentionBackend.__dict__["supported_kv_cache_layouts"] is stock
+
+
 def test_a_context_is_read_in_one_descriptor_per_block_and_answered_as_if_prefilled_here():
     load = Load(model.ensure("smollm2"), CONTEXT, 1, "auto")
     prompt = random_prompt(CONTEXT)

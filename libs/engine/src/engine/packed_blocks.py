@@ -14,6 +14,7 @@ a part of it is not what another tensor-parallel or block size would read: such 
 """
 
 import inspect
+import os
 from typing import Any
 
 from engine.errors import PeerNotPacked
@@ -24,6 +25,8 @@ PACKED = "BLHNC"
 
 def install() -> None:
     """The plugin's entry point; safe to call twice."""
+    if os.environ.get("VLLM_KV_CACHE_LAYOUT") != PACKED:
+        return
     _let_cpu_attention_read_packed_blocks()
     _give_nixl_rows()
 
@@ -69,7 +72,10 @@ def _give_nixl_rows() -> None:
     def register_kv_caches(worker: Any, kv_caches: dict[str, Any]) -> None:
         rows = rows_of(worker, kv_caches)
         worker.moves_packed_rows = rows is not None
-        register(worker, kv_caches if rows is None else rows)
+        if rows is None:
+            register(worker, kv_caches)
+            return
+        register(worker, rows)
         # What reads single layers afterwards gets the layers.
         worker.device_kv_caches = kv_caches
 

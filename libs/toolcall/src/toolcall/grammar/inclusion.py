@@ -7,24 +7,40 @@ tree after a character is a set of trees, of which there are finitely many.
 from collections.abc import Iterator
 
 from toolcall.grammar.characters import Characters
-from toolcall.grammar.regular import EMPTY, Concat, Either, One, Regular, Repeat, concat, lengths
+from toolcall.grammar.regular import (
+    EMPTY,
+    Concat,
+    Either,
+    One,
+    Regular,
+    Repeat,
+    concat,
+    lengths,
+    states,
+)
 
-MOST_STEPS = 2000
-"""Pairs of states that are looked at; two patterns of a client's usual size have some dozens."""
+MOST_STATES = 1000
+"""States of both trees together: what one step may have to copy and compare."""
+MOST_WORK = 4000
+"""Pairs of beginnings that are compared, some 20 us each: patterns come from clients, and the
+router answers others meanwhile. Two of the usual size take some hundreds."""
 
 
 def is_within(narrow: Regular, wide: Regular) -> bool:
     """True when all words of `narrow` are words of `wide`; False also where that takes too long."""
+    if states(narrow) + states(wide) > MOST_STATES:
+        return False
     first = narrow, frozenset([wide])
-    seen, left = {first}, [first]
+    seen, left, work = {first}, [first], 0
     while left:
-        if len(seen) > MOST_STEPS:
-            return False
         one, others = left.pop()
         if _may_end(one) and not any(map(_may_end, others)):
             return False
         heads = [head for other in others for head in _heads(other)]
         for allowed, rest in _heads(one):
+            work += 1 + len(heads)
+            if work > MOST_WORK:
+                return False
             for after in _after(allowed, heads):
                 if not after:
                     return False  # every tree has a word, so this one goes on where no other does
