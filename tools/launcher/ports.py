@@ -17,6 +17,10 @@ LOWEST = 10_240
 EPHEMERAL_DEFAULT = 32_768
 
 
+_given_out: set[int] = set()
+"""Whoever asked for them may not listen on them yet."""
+
+
 class NoFreePorts(RuntimeError):
     """Fewer ports are free than were asked for."""
 
@@ -40,8 +44,10 @@ def free_ports(
 
 
 def free_port() -> int:
-    """One port on which nobody listens."""
-    return free_ports(1)[0]
+    """One port on which nobody listens, and none that this process was given before."""
+    port = free_ports(1, avoid=frozenset(_given_out))[0]
+    _given_out.add(port)
+    return port
 
 
 def is_free(port: int) -> bool:

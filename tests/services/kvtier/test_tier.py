@@ -203,6 +203,17 @@ def test_a_kvtier_that_stood_still_before_it_was_killed_shortens_no_quarantine(
 
 
 @pytest.mark.fault
+def test_a_node_that_hangs_at_its_start_is_replaced(make_tier: MakeTier) -> None:
+    tier = make_tier()
+    tier.start(mutant="first_node_hangs")
+
+    tier.until_state("READY")
+
+    assert "node_hung" in tier.process.log()
+    assert tier.client().put(0, 1) == {"0": 1}
+
+
+@pytest.mark.fault
 def test_a_dead_node_is_replaced_without_a_quarantine(make_tier: MakeTier) -> None:
     tier = make_tier(lease_s=60)
     tier.start()

@@ -15,7 +15,7 @@ import psutil
 
 from millrace.v1 import kvtier_pb2, kvtier_pb2_grpc
 from tests.fixtures.processes import ServiceProcess, StartService
-from tests.fixtures.wait import until_sync
+from tests.fixtures.wait import ConditionNotMet, until_sync
 
 STARTS_WITHIN_S = 30.0
 ANSWERS_WITHIN_S = 60.0
@@ -134,8 +134,18 @@ class TierUnderTest:
 
     def until_state(self, state: str, within_s: float = STARTS_WITHIN_S) -> float:
         """Returns the moment at which kvtier said that it is in this state."""
-        until_sync(lambda: self.state() == state, within_s=within_s, what=f"tier is {state}")
+        try:
+            until_sync(lambda: self.state() == state, within_s=within_s, what=f"tier is {state}")
+        except ConditionNotMet as error:
+            error.add_note(f"state {self.state()!r}; {self.logs()}")
+            raise
         return time.monotonic()
+
+    def logs(self) -> str:
+        """The ends of kvtier's log and its children's, for messages."""
+        files = [*sorted(self.folder.glob("*.log")), *sorted(self.folder.glob("*.log.1"))]
+        tails = [f"{path.name}:\n{path.read_text(errors='replace')[-2_000:]}" for path in files]
+        return "\n".join([f"kvtier:\n{self.process.tail()}", *tails])
 
     def child(self, name: str) -> psutil.Process:
         """The running master ("mooncake_master") or node ("kvtier.node")."""

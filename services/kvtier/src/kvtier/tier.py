@@ -27,6 +27,8 @@ log = observe.get_logger(__name__)
 
 POLL_S = 2.0
 START_POLL_S = 0.1
+MOUNT_LIMIT_S = 12.0
+"""A node that has lent nothing so long after its start is killed."""
 SILENT_LIMIT_S = 15.0
 """A master that answers nothing for this long is killed; a loaded machine may take seconds."""
 
@@ -168,8 +170,7 @@ class Tier:
         while True:
             node = await children.start_node(self._settings)
             try:
-                assert node.stdout is not None
-                self._has_node = await node.stdout.readline() == MOUNTED
+                self._has_node = await _has_mounted(node)
                 if self._has_node:
                     log.info("node_mounted", node_pid=node.pid, mb=self._settings.segment_mb)
                     delays = backoff.delays_s()
@@ -196,3 +197,15 @@ class Tier:
         self._state = state
         metrics.show_state(state.value)
         self._on_change()
+
+
+async def _has_mounted(node: Process) -> bool:
+    """Waits until the node lends its memory; False when it died first. Kills one that hangs."""
+    assert node.stdout is not None
+    try:
+        async with asyncio.timeout(MOUNT_LIMIT_S):
+            return await node.stdout.readline() == MOUNTED
+    except TimeoutError:
+        log.error("node_hung", node_pid=node.pid, silent_s=MOUNT_LIMIT_S)
+        node.kill()
+        return False
