@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine.running import RunningRequests
+from engine.running import MOST_REMEMBERED, REMEMBERED_S, RunningRequests
 
 
 async def test_a_request_that_pulls_kv_is_abortable_only_after_its_first_token():
@@ -42,6 +42,29 @@ async def test_an_abort_that_waits_is_let_go_when_the_request_fails():
 
     await asyncio.wait_for(waiting[0], 1)
     assert requests.get("r") is None
+
+
+def test_an_abort_that_comes_before_its_request_is_remembered_once():
+    requests = RunningRequests()
+
+    requests.abort_early("r")
+
+    assert not requests.was_aborted_early("another")
+    assert requests.was_aborted_early("r")
+    assert not requests.was_aborted_early("r")
+
+
+def test_early_aborts_are_forgotten_after_a_minute_and_never_fill_the_memory():
+    now_s = 100.0
+    requests = RunningRequests(clock=lambda: now_s)
+
+    for number in range(MOST_REMEMBERED + 1):
+        requests.abort_early(str(number))
+    assert not requests.was_aborted_early("0")
+    assert requests.was_aborted_early("1")
+
+    now_s += REMEMBERED_S
+    assert not requests.was_aborted_early(str(MOST_REMEMBERED))
 
 
 async def test_idle_means_that_no_request_is_left():

@@ -11,8 +11,10 @@ SCRIPT_FILE is JSON that is read at every request:
     delay_s       wait before each token
     outputs       lists of token ids; request number n of this worker process generates outputs[n],
                   then stops
+    deaf          aborts that come by Dynamo do nothing
     is_continued  an output goes on behind what the prompt already holds of the answer
-Every request it got is appended to SCRIPT_FILE.<role>.<pid>.requests as a JSON line.
+Its control port aborts as a real worker's does. Every request it got is appended to
+SCRIPT_FILE.<role>.<pid>.requests as a JSON line.
 """
 
 import asyncio
@@ -27,6 +29,11 @@ from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration, Work
 from dynamo.common.backend.run import run
 from dynamo.common.constants import DisaggregationMode
 from dynamo.llm.exceptions import EngineShutdown
+
+from millrace.v1 import worker_pb2, worker_pb2_grpc
+from wire import grpc_edge, nats_connection
+from wire.heartbeat import Heartbeat, new_record
+from wire.ids import new_instance
 
 EOS = 2
 FIRST_TOKEN, TOKENS = 500, 20_000
@@ -45,6 +52,15 @@ def answer(prompt: list[int], count: int) -> list[int]:
     return context[len(prompt) :]
 
 
+class ScriptedControl(worker_pb2_grpc.WorkerControlServicer):
+    def __init__(self, engine: "ScriptedEngine") -> None:
+        self.engine = engine
+
+    async def AbortRequest(self, request, context):  # noqa: ARG002, N802
+        self.engine.abort_request(request.request_id)
+        return worker_pb2.AbortRequestReply(was_running=True)
+
+
 class ScriptedEngine(LLMEngine):
     def __init__(self, role: str, script: Path) -> None:
         self.role, self.script = role, script
@@ -56,7 +72,19 @@ class ScriptedEngine(LLMEngine):
     async def from_args(cls, argv=None):
         raise NotImplementedError
 
-    async def start(self, worker_id):  # noqa: ARG002
+    async def start(self, worker_id):
+        instance = new_instance(self.role)
+        record = new_record(self.role, instance, "test", "0")
+        record.worker_id = worker_id
+        self.server, record.grpc_target = await grpc_edge.serve(
+            "127.0.0.1",
+            0,
+            lambda server: worker_pb2_grpc.add_WorkerControlServicer_to_server(
+                ScriptedControl(self), server
+            ),
+        )
+        nc = await nats_connection.connect(os.environ["NATS_URL"], instance)
+        self.beating = asyncio.create_task(Heartbeat(nc, lambda: record).run())
         return EngineConfig(
             model=os.environ["ROUTER_MODEL_DIR"],
             served_model_name="scripted",
@@ -126,8 +154,13 @@ class ScriptedEngine(LLMEngine):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     async def abort(self, context):
-        self.aborted.add(context.id())
-        self._note({"aborted": context.id()})
+        if not json.loads(self.script.read_text()).get("deaf"):
+            self.abort_request(context.id())
+
+    def abort_request(self, request_id):
+        if request_id not in self.aborted:
+            self.aborted.add(request_id)
+            self._note({"aborted": request_id})
 
     async def cleanup(self):
         pass

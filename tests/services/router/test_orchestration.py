@@ -217,9 +217,10 @@ async def test_cancel_in_the_middle_of_a_prefill_dispatches_no_decode(make_clust
     assert cluster.requests("decode") == []
 
 
-async def test_a_client_that_goes_away_stops_its_worker(make_cluster):
+@pytest.mark.parametrize("is_lost_in_dynamo", [False, True])
+async def test_a_client_that_goes_away_stops_its_worker(make_cluster, is_lost_in_dynamo):
     cluster = make_cluster()
-    cluster.script(delay_s=0.05)
+    cluster.script(delay_s=0.05, deaf=is_lost_in_dynamo)
 
     async with httpx.AsyncClient(timeout=30) as client:
         body = {**BODY, "stream": True, "max_tokens": 2000}
@@ -228,6 +229,40 @@ async def test_a_client_that_goes_away_stops_its_worker(make_cluster):
                 break
 
     await until(lambda: len(cluster.aborts("decode")) == 1, within_s=3)
+
+
+@pytest.mark.parametrize("is_lost_in_dynamo", [False, True])
+async def test_a_client_that_waits_for_a_whole_answer_and_leaves_stops_the_prefill(
+    make_cluster, is_lost_in_dynamo
+):
+    cluster = make_cluster()
+    cluster.script(prefill_s=1.0, deaf=is_lost_in_dynamo)
+    headers = {"x-millrace-request-id": "left"}
+
+    async with httpx.AsyncClient(timeout=30) as client:
+        request = asyncio.create_task(
+            client.post(f"{cluster.url}/v1/completions", json=BODY, headers=headers)
+        )
+        await until(lambda: cluster.requests("prefill"), within_s=5)
+        request.cancel()
+        await asyncio.wait([request])
+
+    await until(lambda: cluster.aborts("prefill") == ["left-prefill-1"], within_s=3)
+    await until(lambda: "request_served" in cluster.router.log(), within_s=3)
+    assert cluster.requests("decode") == []
+
+
+async def test_an_answer_that_ends_by_itself_is_not_aborted(make_cluster):
+    cluster = make_cluster()
+
+    async with httpx.AsyncClient(timeout=30) as client:
+        for is_streamed in (False, True):
+            body = {**BODY, "stream": is_streamed}
+            await client.post(f"{cluster.url}/v1/completions", json=body)
+
+    await asyncio.sleep(0.5)
+    assert len(cluster.requests("decode")) == 2
+    assert cluster.aborts("prefill") == cluster.aborts("decode") == []
 
 
 async def test_the_deadline_ends_a_request_with_an_error_event(make_cluster):

@@ -20,7 +20,7 @@ import observe
 from engine.control import WorkerControl
 from engine.counters import stat_logger
 from engine.engine_args import async_engine_args
-from engine.errors import EngineNotStarted, HookMissing, WorkerDraining
+from engine.errors import AbortedBeforeItCame, EngineNotStarted, HookMissing, WorkerDraining
 from engine.grammars import PREFIX_KEY, missing_hooks
 from engine.membership import Membership
 from engine.requests import offered_kv, sampling_params, wants_offer
@@ -96,6 +96,11 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
             ) from WorkerDraining()
         if self._llm is None:
             raise EngineShutdown("the engine of this worker is not up") from EngineNotStarted()
+        if self.work.running.was_aborted_early(context.id()):
+            log.info("request_aborted", request_id=context.id(), before_it_came=True)
+            raise EngineShutdown("this request was aborted before it came") from (
+                AbortedBeforeItCame(context.id())
+            )
         span = observe.tracer().start_span(
             f"{self.work.role}.generate", context=observe.extract(dict(context.metadata.items()))
         )
@@ -163,9 +168,10 @@ class VllmBackend(LLMEngine):  # type: ignore[misc]  # Dynamo's classes carry no
         await self.abort_request(context.id())
 
     async def abort_request(self, request_id: str) -> bool:
-        """Stops a request as soon as it is safe; False when it is not running here."""
+        """Stops a request as soon as it is safe; False when it is not running here (yet)."""
         running = self.work.running.get(request_id)
         if running is None or self._llm is None:
+            self.work.running.abort_early(request_id)
             return False
         await running.wait_until_abortable()
         # Repeated until the request is gone: vLLM knows a request only once it was handed over, and

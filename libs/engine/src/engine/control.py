@@ -63,7 +63,7 @@ class WorkerControl(worker_pb2_grpc.WorkerControlServicer):
         request: worker_pb2.AbortRequestRequest,
         context: Context,  # noqa: ARG002
     ) -> worker_pb2.AbortRequestReply:
-        """Stops one request as soon as that is safe."""
+        """Stops one request as soon as that is safe, also one that is still on its way here."""
         was_running = await self._abort(request.request_id)
         return worker_pb2.AbortRequestReply(was_running=was_running)
 

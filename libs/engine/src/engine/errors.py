@@ -13,6 +13,10 @@ class WorkerDraining(EngineError):
     """The worker finishes what it has and takes nothing new; the router must choose another one."""
 
 
+class AbortedBeforeItCame(EngineError):
+    """A request came whose abort had come before it; whoever sent it has left."""
+
+
 class HookMissing(EngineError):
     """vLLM could not load one of our plugins; it only logs that."""
 

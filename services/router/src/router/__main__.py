@@ -53,7 +53,7 @@ async def run(settings: RouterSettings, instance: str, metrics_url: str) -> None
             async with asyncio.TaskGroup() as tasks:
                 background = [
                     tasks.create_task(workers.follow_indexes(runtime, settings.dynamo_namespace)),
-                    tasks.create_task(_follow_draining(nc, workers)),
+                    tasks.create_task(_follow_registry(nc, workers)),
                     tasks.create_task(heartbeat.run()),
                 ]
                 serving = tasks.create_task(server.serve([listener]))
@@ -97,16 +97,22 @@ def _record(
     return record
 
 
-async def _follow_draining(nc: Client, workers: Workers) -> None:
-    """Keeps the set of workers that say they drain; who vanishes is Dynamo's discovery to tell."""
+async def _follow_registry(nc: Client, workers: Workers) -> None:
+    """Keeps which workers drain and where their control ports are.
+
+    Who vanishes is Dynamo's discovery to tell.
+    """
     worker_ids: dict[str, int] = {}
     async for change in registry.follow(nc):
         if change is None:
             continue
         if change.record is None:
-            workers.draining.discard(worker_ids.pop(change.key, 0))
+            worker_id = worker_ids.pop(change.key, 0)
+            workers.draining.discard(worker_id)
+            workers.controls.forget(worker_id)
         elif worker_id := change.record.worker_id:
             worker_ids[change.key] = worker_id
+            workers.controls.learn(worker_id, change.record.grpc_target)
             if change.record.state == fleet_pb2.SERVICE_STATE_DRAINING:
                 workers.draining.add(worker_id)
             else:

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamo._core import Context
@@ -21,6 +21,7 @@ from router.domain import FinishReason, Generation, Path, Tokens, Usage
 from router.errors import (
     DeadlineExceeded,
     GenerationFailed,
+    InvalidRequest,
     NoWorkers,
     RequestCancelled,
     WorkerFailed,
@@ -37,6 +38,15 @@ NO_WORKER_POLL_S = 0.1
 FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "eos": "stop", "length": "length"}
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call to a worker that is not over."""
+
+    worker_id: int
+    call_id: str
+    context: Any
+
+
 class Run:
     """One request while it is served; `cancel` may be called at any moment."""
 
@@ -50,7 +60,7 @@ class Run:
         self._sessions = sessions
         self._settings = settings
         self._emitted: list[int] = []
-        self._context: Any = None
+        self._call: Call | None = None
         self._cancelled = asyncio.Event()
         self.on_first_token: Callable[[], None] = lambda: None
         self._attempt = 0
@@ -62,8 +72,7 @@ class Run:
     def cancel(self) -> None:
         """Stops the request on whichever worker it is."""
         self._cancelled.set()
-        if self._context is not None:
-            self._context.stop_generating()
+        self._stop_call()
 
     @property
     def emitted(self) -> tuple[int, ...]:
@@ -91,7 +100,7 @@ class Run:
         Raises DeadlineExceeded, GenerationFailed, NoWorkers, InvalidRequest or RequestCancelled.
         """
         timer = asyncio.get_running_loop().call_later(
-            self.generation.deadline.left_s(), self._stop_context
+            self.generation.deadline.left_s(), self._stop_call
         )
         try:
             async for tokens in self._over_attempts():
@@ -103,7 +112,7 @@ class Run:
                 yield tokens
         finally:
             timer.cancel()
-            self._stop_context()
+            self._stop_call()
 
     async def _over_attempts(self) -> AsyncIterator[Tokens]:
         while True:
@@ -235,11 +244,18 @@ class Run:
         ATTEMPTS.labels(step).inc()
         # Each call has an id of its own: one engine must never see the same id twice.
         call_id = f"{self.generation.request_id}-{step}-{self._attempt}"
-        self._context = Context(call_id, metadata)
+        call = Call(worker_id, call_id, Context(call_id, metadata))
         try:
             self._raise_if_over()
-            async for chunk in self._workers.stream(kind, worker_id, request, self._context):
+            self._call = call
+            async for chunk in self._workers.stream(kind, worker_id, request, call.context):
+                if chunk.get("finish_reason") is not None:
+                    self._call = None
                 yield chunk
+            self._call = None
+        except (InvalidRequest, WorkerFailed):
+            self._call = None
+            raise
         finally:
             span.end()
 
@@ -274,9 +290,12 @@ class Run:
         if self.generation.deadline.has_passed():
             raise DeadlineExceeded("The request's time is over before its answer was complete.")
 
-    def _stop_context(self) -> None:
-        if self._context is not None:
-            self._context.stop_generating()
+    def _stop_call(self) -> None:
+        """Tells the worker to end the call that is not over, both ways (see `control`)."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.context.stop_generating()
+            self._workers.controls.abort(call.worker_id, call.call_id)
 
 
 def worker_request(generation: Generation, model_name: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from dynamo.llm.exceptions import (
 from dynamo.runtime import DistributedRuntime
 
 import observe
+from router.control import WorkerControls
 from router.errors import InvalidRequest, WorkerFailed
 from router.pick import DecodeCandidate, usable
 
@@ -53,6 +54,7 @@ class Workers:
     def __init__(self, block_tokens: int) -> None:
         self.block_tokens = block_tokens
         self.draining: set[int] = set()
+        self.controls = WorkerControls()
         self._pools: dict[Kind, Pool] = {}
         self._suspects: dict[int, float] = {}
         self._gone: dict[int, float] = {}

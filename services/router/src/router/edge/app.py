@@ -1,5 +1,6 @@
 """The router's HTTP edge: OpenAI requests in, JSON or server-sent events out."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from router.edge.replying import Reply
 from router.edge.wire_requests import ChatRequest, CompletionRequest
 from router.edge.wire_responses import CallIds, Endpoint, Envelope
 from router.errors import InvalidRequest, ModelNotServed, RouterError
+from router.generate import Run
 from router.metrics import REQUESTS
 from router.service import RouterService
 from toolcall.errors import InvalidToolRequest
@@ -88,8 +90,19 @@ async def _serve(service: RouterService, request: Request, endpoint: Endpoint) -
             media_type="text/event-stream",
             headers={**SSE_HEADERS, headers.PROMPT_TOKENS: str(len(generation.prompt))},
         )
-    status, content = await reply.body()
+    leaving = asyncio.create_task(_cancel_when_client_leaves(request, run))
+    try:
+        status, content = await reply.body()
+    finally:
+        leaving.cancel()
     return Response(content, status, media_type="application/json")
+
+
+async def _cancel_when_client_leaves(request: Request, run: Run) -> None:
+    """For whole answers: Starlette watches the client of a stream only."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    run.cancel()
 
 
 def _parse(raw: bytes, endpoint: Endpoint) -> ChatRequest | CompletionRequest:
