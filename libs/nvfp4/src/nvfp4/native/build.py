@@ -42,7 +42,7 @@ LINK_FLAGS = ("-shared", "-nodefaultlibs", "-Wl,--no-undefined", "-lm", "-lc", "
 
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c")
-AMX = (*AVX512, "-mamx-tile", "-mamx-bf16")
+AMX = (*AVX512, "-mavx512vbmi", "-mavx512bf16", "-mamx-tile", "-mamx-bf16")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 // One token's attention over the rows it chose, block by block: what both engines share.
 //
-// An engine unpacks a block of rows, multiplies queries with keys, and adds weighted values; the
-// online softmax between is here. Heads go in tiles of LANES, one lane each, so that nothing is
+// An engine unpacks a block of rows and multiplies queries with keys, and then adds weighted values;
+// the online softmax between is here. Heads go in tiles of LANES, one lane each, so that nothing is
 // summed across lanes. Scores are in base 2.
 #pragma once
 #include <cmath>
@@ -87,14 +87,14 @@ void attend_item(const nvfp4_attention& job, int64_t item, Engine& engine, int32
   if (count) engine.begin(job, token * job.heads + first, heads);
   for (int64_t at = 0; at < count; at += Engine::BLOCK) {
     int keys = static_cast<int>(count - at < Engine::BLOCK ? count - at : Engine::BLOCK);
-    engine.unpack(job.rows, kept + at, keys, count - at);
+    engine.multiply(job.rows, kept + at, keys, count - at);
     for (int tile = 0; tile < tiles; tile++) {
-      float* scores = engine.scores(tile, keys);
+      float* scores = engine.scores(tile);
       Vector correction;
       if (weigh(scores, keys, job.scale * LOG2_E, at == 0, &states[tile], &correction))
         for (int lane = 0; lane < LANES; lane++) engine.rescale(tile, lane, correction[lane]);
-      engine.accumulate(tile, keys);
     }
+    engine.accumulate(keys);
   }
 
   for (int head = 0; head < heads; head++) {

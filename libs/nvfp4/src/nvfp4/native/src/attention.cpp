@@ -16,14 +16,14 @@ class VectorEngine {
   static size_t scratch_bytes(int tiles) {
     size_t heads = static_cast<size_t>(tiles) * LANES;
     return aligned(heads * WIDTH * 4) + aligned(heads * LATENT * 4) + aligned(BLOCK * WIDTH * 4) +
-           aligned(BLOCK * LANES * 4);
+           aligned(heads * BLOCK * 4);
   }
 
   VectorEngine(Scratch& scratch, int tiles)
       : queries_(scratch.take<float>(static_cast<size_t>(tiles) * LANES * WIDTH)),
         sums_(scratch.take<float>(static_cast<size_t>(tiles) * LANES * LATENT)),
         keys_(scratch.take<float>(BLOCK * WIDTH)),
-        scores_(scratch.take<float>(BLOCK * LANES)) {}
+        scores_(scratch.take<float>(static_cast<size_t>(tiles) * LANES * BLOCK)) {}
 
   // Queries of a span, transposed: heads side by side in a vector, the lanes left over zero.
   void begin(const nvfp4_attention& job, int64_t row, int heads) {
@@ -41,11 +41,12 @@ class VectorEngine {
         for (int d = 0; d < WIDTH; d++) to[d * LANES] = values[d];
       }
     }
-    size_t tiles = static_cast<size_t>((heads + LANES - 1) / LANES);
-    std::memset(sums_, 0, tiles * LANES * LATENT * sizeof(float));
+    tiles_ = (heads + LANES - 1) / LANES;
+    std::memset(sums_, 0, static_cast<size_t>(tiles_) * LANES * LATENT * sizeof(float));
   }
 
-  void unpack(const uint8_t* rows, const int32_t* kept, int keys, int64_t ahead) {
+  // Unpacks the rows of a block and multiplies them with all queries.
+  void multiply(const uint8_t* rows, const int32_t* kept, int keys, int64_t ahead) {
     constexpr int DISTANCE = 8;  // rows fetched before they are needed
     for (int j = 0; j < keys; j++) {
       if (j + DISTANCE < ahead) {
@@ -54,11 +55,27 @@ class VectorEngine {
       }
       unpack_row(rows + int64_t{kept[j]} * ROW_BYTES, keys_ + j * WIDTH);
     }
+    for (int tile = 0; tile < tiles_; tile++) multiply_tile(tile, keys);
   }
 
-  // [keys][LANES] products of a tile's queries with the block's keys, KEY_TILE keys at a time;
-  // those past the last key are of old rows and are not read.
-  float* scores(int tile, int keys) {
+  // [keys][LANES].
+  float* scores(int tile) { return scores_ + tile * BLOCK * LANES; }
+
+  void rescale(int tile, int lane, float factor) {
+    float* sums = sums_ + (tile * LANES + lane) * LATENT;
+    for (int d = 0; d < LATENT; d++) sums[d] *= factor;
+  }
+
+  void accumulate(int keys) {
+    for (int tile = 0; tile < tiles_; tile++) accumulate_tile(tile, keys);
+  }
+
+  const float* sums(int head) const { return sums_ + head * LATENT; }
+
+ private:
+  // Products of a tile's queries with the block's keys, KEY_TILE keys at a time; those past the last
+  // key are of old rows and are not read.
+  void multiply_tile(int tile, int keys) {
     constexpr int KEY_TILE = 12;
     static_assert(BLOCK % KEY_TILE == 0);
     const float* queries = queries_ + tile * LANES * WIDTH;
@@ -69,18 +86,12 @@ class VectorEngine {
         Vector query = load(queries + d * LANES);
         for (int z = 0; z < KEY_TILE; z++) products[z] += query * key[z * WIDTH + d];
       }
-      for (int z = 0; z < KEY_TILE; z++) store(scores_ + (j + z) * LANES, products[z]);
+      for (int z = 0; z < KEY_TILE; z++) store(scores(tile) + (j + z) * LANES, products[z]);
     }
-    return scores_;
-  }
-
-  void rescale(int tile, int lane, float factor) {
-    float* sums = sums_ + (tile * LANES + lane) * LATENT;
-    for (int d = 0; d < LATENT; d++) sums[d] *= factor;
   }
 
   // Adds the weighted values: HEADS heads by WIDE vectors of the latent stay in registers.
-  void accumulate(int tile, int keys) {
+  void accumulate_tile(int tile, int keys) {
     constexpr int HEADS = LANES == 16 ? 4 : 2, WIDE = 4;
     for (int head = 0; head < LANES; head += HEADS)
       for (int d = 0; d < LATENT; d += WIDE * LANES) {
@@ -89,7 +100,7 @@ class VectorEngine {
         for (int h = 0; h < HEADS; h++)
           for (int w = 0; w < WIDE; w++) sums[h][w] = load(to + h * LATENT + w * LANES);
         for (int j = 0; j < keys; j++) {
-          const float *value = keys_ + j * WIDTH + d, *weight = scores_ + j * LANES + head;
+          const float *value = keys_ + j * WIDTH + d, *weight = scores(tile) + j * LANES + head;
           for (int w = 0; w < WIDE; w++) {
             Vector values = load(value + w * LANES);
             for (int h = 0; h < HEADS; h++) sums[h][w] += values * weight[h];
@@ -100,10 +111,8 @@ class VectorEngine {
       }
   }
 
-  const float* sums(int head) const { return sums_ + head * LATENT; }
-
- private:
   float *queries_, *sums_, *keys_, *scores_;
+  int tiles_ = 0;
 };
 }  // namespace
 
