@@ -82,7 +82,8 @@ class WorkerControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AbortRequest(self, request, context):
-        """Stops one request. Not an error when it is not here any more.
+        """Stops one request and answers when it has ended. Not an error when it is not here any more; one
+        that comes within a minute after its abort is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

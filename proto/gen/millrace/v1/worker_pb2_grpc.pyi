@@ -39,7 +39,9 @@ class WorkerControlStub:
     ResumeWorker: _grpc.UnaryUnaryMultiCallable[_worker_pb2.ResumeWorkerRequest, _worker_pb2.WorkerStatus]
     """Takes a drained worker back into service."""
     AbortRequest: _grpc.UnaryUnaryMultiCallable[_worker_pb2.AbortRequestRequest, _worker_pb2.AbortRequestReply]
-    """Stops one request. Not an error when it is not here any more."""
+    """Stops one request and answers when it has ended. Not an error when it is not here any more; one
+    that comes within a minute after its abort is refused.
+    """
 
 @_typing.type_check_only
 class WorkerControlAsyncStub(WorkerControlStub):
@@ -52,7 +54,9 @@ class WorkerControlAsyncStub(WorkerControlStub):
     ResumeWorker: _aio.UnaryUnaryMultiCallable[_worker_pb2.ResumeWorkerRequest, _worker_pb2.WorkerStatus]  # type: ignore[assignment]
     """Takes a drained worker back into service."""
     AbortRequest: _aio.UnaryUnaryMultiCallable[_worker_pb2.AbortRequestRequest, _worker_pb2.AbortRequestReply]  # type: ignore[assignment]
-    """Stops one request. Not an error when it is not here any more."""
+    """Stops one request and answers when it has ended. Not an error when it is not here any more; one
+    that comes within a minute after its abort is refused.
+    """
 
 class WorkerControlServicer(metaclass=_abc_1.ABCMeta):
     """Served by every prefill and decode worker."""
@@ -86,6 +90,8 @@ class WorkerControlServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.AbortRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.AbortRequestReply, _abc.Awaitable[_worker_pb2.AbortRequestReply]]:
-        """Stops one request. Not an error when it is not here any more."""
+        """Stops one request and answers when it has ended. Not an error when it is not here any more; one
+        that comes within a minute after its abort is refused.
+        """
 
 def add_WorkerControlServicer_to_server(servicer: WorkerControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
