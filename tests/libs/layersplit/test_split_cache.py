@@ -64,6 +64,24 @@ def test_the_indexer_selects_while_the_layers_kv_is_still_at_its_owner(found):
         assert results["indexer_overlap"] == {"is_equal": True, "was_in_time": True}
 
 
+def test_parts_of_the_ranks_serve_one_request_after_another_in_groups_made_once(found):
+    for rank, results in enumerate(found):
+        assert results["parts_of_the_job"] == {
+            "is_equal": [True, True],
+            "members": True,
+            "made_by_caches": 0,
+            "has_groups_of_rank_0": rank == 0,
+        }
+
+
+def test_rows_that_nobody_sends_are_waited_for_as_long_as_the_groups_were_given(found):
+    owner = found[0]["dead_rank"]
+
+    # The groups' timeout is 2 s, the job's 60 s; a busy machine may take its time to raise.
+    assert 1.5 < owner["waited_s"] < 30
+    assert "imed out" in owner["error"]
+
+
 @pytest.mark.parametrize(
     "mutant",
     [
@@ -92,6 +110,9 @@ def test_a_broken_rule_shows_in_the_outputs(found, mutant):
         ("fetch_tokens", "OutOfRange", "got first 0, end 65"),
         ("released", "FetchReleased", "layer 0: expected a fetch that is held"),
         ("three_layers", "SlotsBusy", "layer 2: expected a free slot, but layers [0, 1] hold both"),
+        ("other_ranks", "WrongGroups", "expected three groups of the same ranks, got [["),
+        ("no_member", "WrongGroups", "expected groups that this rank is in, got rank "),
+        ("in_two_parts", "WrongGroups", "expected each rank in one part, got [[0, 1"),
         ("ranks_disagree", "RanksDisagree", "rank 1: expected rank 0's cache"),
     ],
 )

@@ -4,8 +4,7 @@ Two invariants. Nobody reads rows that are still under way: the only way to a la
 through a `Fetch`, which waits first. No broadcast overwrites rows that are being read: others'
 layers arrive in two slots, and a slot is taken again only after its fetch was released.
 
-Indexer and KV rows travel in process groups of their own, so that the KV of a layer is under way
-while the indexer selects. Every rank must append and fetch in the same order.
+Every rank must append and fetch in the same order.
 """
 
 from typing import Any
@@ -13,7 +12,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from layersplit.errors import FetchReleased, OutOfRange, RanksDisagree, SlotsBusy, WrongRows
+from layersplit.errors import (
+    FetchReleased,
+    OutOfRange,
+    RanksDisagree,
+    SlotsBusy,
+    WrongRows,
+)
+from layersplit.groups import CacheGroups
 from layersplit.rows import CacheShape, LayerRows, owner_map, tokens_of
 from layersplit.traffic import Traffic
 
@@ -77,21 +83,16 @@ class Fetch:
 class LayerSplitCache:
     """One request's KV over all ranks of a context-parallel group. Not for several threads."""
 
-    def __init__(self, shape: CacheShape, ranks: Any, device: str = "cpu") -> None:
-        """`ranks`: the process group that shares the cache.
+    def __init__(self, shape: CacheShape, groups: CacheGroups, device: str = "cpu") -> None:
+        """`groups`: those of the ranks that share the cache; each of them comes here.
 
-        Makes two more groups of the same ranks, so every rank of the job must come here. Raises
-        RanksDisagree.
+        Raises RanksDisagree.
         """
         self.shape = shape
-        self.rank, self.ranks = dist.get_rank(ranks), dist.get_world_size(ranks)
+        self._groups, self._members = groups, groups.members
+        self.rank, self.ranks = dist.get_rank(groups.append), len(self._members)
         self.owners = owner_map(shape.layers, self.ranks)
-        self._group = ranks
-        _require_agreement(shape, self.ranks, ranks)
-        members = dist.get_process_group_ranks(ranks)
-        self._kv_group = dist.new_group(members)
-        self._index_group = dist.new_group(members)
-        self._members = members
+        _require_agreement(shape, self.ranks, groups.append)
         self._stored = {
             layer: _empty_rows(shape.tokens, rows, device)
             for layer, rows in enumerate(shape.layers)
@@ -130,7 +131,7 @@ class LayerSplitCache:
             owner = self._members[self.owners[layer]]
             for part in (kv, index):
                 if part is not None and part.numel():
-                    dist.send(part, owner, group=self._group)
+                    dist.send(part, owner, group=self._groups.append)
 
     def fetch(self, layer: int, end: int) -> Fetch:
         """Starts to bring the layer's first `end` tokens here; 0 if they come by `extend`.
@@ -156,13 +157,13 @@ class LayerSplitCache:
         """Broadcasts indexer rows from the owner; the work that ends when they are here."""
         if self.owners[layer] != self.rank:
             self.traffic.received_index += rows.numel()
-        return broadcast(rows, self._members[self.owners[layer]], self._index_group)
+        return broadcast(rows, self._members[self.owners[layer]], self._groups.index)
 
     def send_kv(self, layer: int, rows: Any) -> Any:
         """Broadcasts KV rows from the owner; the work that ends when they are here."""
         if self.owners[layer] != self.rank:
             self.traffic.received_kv += rows.numel()
-        return broadcast(rows, self._members[self.owners[layer]], self._kv_group)
+        return broadcast(rows, self._members[self.owners[layer]], self._groups.kv)
 
     def give_back(self, fetch: Fetch) -> None:
         """Frees what the fetch held; a second release changes nothing."""
@@ -196,7 +197,7 @@ class LayerSplitCache:
                 if rank == self.rank:
                     stored[span].copy_(part)
                 else:
-                    dist.recv(stored[span], self._members[rank], group=self._group)
+                    dist.recv(stored[span], self._members[rank], group=self._groups.append)
                     self.traffic.received_new_rows += stored[span].numel()
 
 

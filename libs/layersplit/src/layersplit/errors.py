@@ -19,6 +19,13 @@ class OutOfRange(LayerSplitError):
         super().__init__(f"{what}: expected {expected}, got {got}")
 
 
+class WrongGroups(LayerSplitError):
+    """Process groups that cannot carry one cache's rows."""
+
+    def __init__(self, expected: str, got: str) -> None:
+        super().__init__(f"process groups: expected {expected}, got {got}")
+
+
 class RanksDisagree(LayerSplitError):
     """The ranks were given different caches: their broadcasts would not match."""
 

@@ -13,11 +13,12 @@ from layersplit.traffic import Traffic
 class ReplicatedCache:
     """One request's KV, whole on every rank."""
 
-    def __init__(self, shape: CacheShape, ranks: Any, device: str = "cpu") -> None:
+    def __init__(self, shape: CacheShape, group: Any, device: str = "cpu") -> None:
+        """`group`: the process group that shares the cache."""
         self.shape = shape
-        self.rank, self.ranks = dist.get_rank(ranks), dist.get_world_size(ranks)
-        self._members = dist.get_process_group_ranks(ranks)
-        self._group = ranks
+        self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._members = dist.get_process_group_ranks(group)
+        self._group = group
         self._kv = [
             torch.zeros(shape.tokens, rows.kv_bytes, dtype=torch.uint8, device=device)
             for rows in shape.layers
