@@ -36,6 +36,17 @@ def refusals(store, groups):
             for fetch in held:
                 fetch.release()
 
+    def released_twice():
+        old = cache.fetch(0, 0)
+        old.release()
+        held = [cache.fetch(0, 0), cache.fetch(1, 0)]
+        old.release()
+        try:
+            held.append(cache.fetch(2, 0))
+        finally:
+            for fetch in held:
+                fetch.release()
+
     world = dist.get_world_size()
     alone = make_groups([[rank] for rank in range(world)], TIMEOUT).append
     attempts = {
@@ -48,6 +59,7 @@ def refusals(store, groups):
         "fetch_tokens": lambda: cache.fetch(0, 65),
         "released": released,
         "three_layers": three_layers,
+        "released_twice": released_twice,
         "ranks_disagree": lambda: LayerSplitCache(
             CacheShape(SHAPE.layers, 64 + dist.get_rank()), groups
         ),

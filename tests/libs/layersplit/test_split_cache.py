@@ -110,6 +110,7 @@ def test_a_broken_rule_shows_in_the_outputs(found, mutant):
         ("fetch_tokens", "OutOfRange", "got first 0, end 65"),
         ("released", "FetchReleased", "layer 0: expected a fetch that is held"),
         ("three_layers", "SlotsBusy", "layer 2: expected a free slot, but layers [0, 1] hold both"),
+        ("released_twice", "SlotsBusy", "layer 2: expected a free slot, but layers [0, 1] hold"),
         ("other_ranks", "WrongGroups", "expected three groups of the same ranks, got [["),
         ("no_member", "WrongGroups", "expected groups that this rank is in, got rank "),
         ("in_two_parts", "WrongGroups", "expected each rank in one part, got [[0, 1"),

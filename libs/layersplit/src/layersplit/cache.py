@@ -69,7 +69,12 @@ class Fetch:
         return self._kv[: self._end]
 
     def release(self) -> None:
-        """Gives the slot back; the tensors that were handed out may change from now on."""
+        """Gives the slot back; the tensors that were handed out may change from now on.
+
+        A second release changes nothing: the layer may have been fetched again by then.
+        """
+        if self._is_released:
+            return
         _wait(self._index_works)
         _wait(self._kv_works)
         self._is_released = True
@@ -166,8 +171,8 @@ class LayerSplitCache:
         return broadcast(rows, self._members[self.owners[layer]], self._groups.kv)
 
     def give_back(self, fetch: Fetch) -> None:
-        """Frees what the fetch held; a second release changes nothing."""
-        slot = self._held.pop(fetch.layer, None)
+        """Frees what the fetch held; only `Fetch.release` comes here, once."""
+        slot = self._held.pop(fetch.layer)
         if slot is not None:
             self._free_slots.append(slot)
 
