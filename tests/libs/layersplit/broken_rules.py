@@ -11,7 +11,7 @@ def mutants(store, groups):
     expected, _ = replicated()
     found = {}
     for owner, name, broken in (
-        (LayerSplitCache, "append", appends_at_the_beginning),
+        (LayerSplitCache, "_receive", receives_at_the_beginning),
         (Fetch, "extend", forgets_new_rows),
         (LayerSplitCache, "fetch", takes_a_slot_that_is_read),
     ):
@@ -25,13 +25,13 @@ def mutants(store, groups):
     return found
 
 
-def appends_at_the_beginning(stock):
+def receives_at_the_beginning(stock):
     """A chunk's rows overwrite the first chunk's."""
 
-    def append(cache, layer, first, end, kv, index):
+    def receive(cache, layer, first, end, kv, index):
         stock(cache, layer, 0, end - first, kv, index)
 
-    return append
+    return receive
 
 
 def forgets_new_rows(stock):

@@ -22,6 +22,7 @@ def refusals(store, groups):
     count = len(tokens_of(0, 8, cache.rank, cache.ranks))
     kv = torch.zeros(count, 24, dtype=torch.uint8)
     index = torch.zeros(count, 8, dtype=torch.uint8)
+    rows_of_layer_3 = torch.zeros(count, 32, dtype=torch.uint8), index
 
     def released():
         fetch = cache.fetch(0, 0)
@@ -47,6 +48,17 @@ def refusals(store, groups):
             for fetch in held:
                 fetch.release()
 
+    def never_appended():
+        fetch = cache.fetch(0, 0)
+        try:
+            fetch.extend(8)
+        finally:
+            fetch.release()
+
+    def appended_again():
+        cache.append(3, 0, 8, *rows_of_layer_3)
+        cache.append(3, 0, 8, *rows_of_layer_3)
+
     world = dist.get_world_size()
     alone = make_groups([[rank] for rank in range(world)], TIMEOUT).append
     attempts = {
@@ -60,6 +72,10 @@ def refusals(store, groups):
         "released": released,
         "three_layers": three_layers,
         "released_twice": released_twice,
+        "gap": lambda: cache.append(0, 8, 16, kv, index),
+        "appended_again": appended_again,
+        "never_appended": lambda: cache.fetch(0, 8),
+        "extended_beyond": never_appended,
         "ranks_disagree": lambda: LayerSplitCache(
             CacheShape(SHAPE.layers, 64 + dist.get_rank()), groups
         ),

@@ -85,7 +85,7 @@ def test_rows_that_nobody_sends_are_waited_for_as_long_as_the_groups_were_given(
 @pytest.mark.parametrize(
     "mutant",
     [
-        "appends_at_the_beginning",
+        "receives_at_the_beginning",
         "forgets_new_rows",
         "takes_a_slot_that_is_read",
         "reads_without_waiting",
@@ -111,6 +111,10 @@ def test_a_broken_rule_shows_in_the_outputs(found, mutant):
         ("released", "FetchReleased", "layer 0: expected a fetch that is held"),
         ("three_layers", "SlotsBusy", "layer 2: expected a free slot, but layers [0, 1] hold both"),
         ("released_twice", "SlotsBusy", "layer 2: expected a free slot, but layers [0, 1] hold"),
+        ("gap", "AppendOutOfOrder", "layer 0: expected a chunk that begins with token 0, got 8"),
+        ("appended_again", "AppendOutOfOrder", "layer 3: expected a chunk that begins with token"),
+        ("never_appended", "NotAppended", "layer 0: expected at most the 0 appended tokens, got 8"),
+        ("extended_beyond", "NotAppended", "layer 0: expected at most the 0 appended tokens"),
         ("other_ranks", "WrongGroups", "expected three groups of the same ranks, got [["),
         ("no_member", "WrongGroups", "expected groups that this rank is in, got rank "),
         ("in_two_parts", "WrongGroups", "expected each rank in one part, got [[0, 1"),

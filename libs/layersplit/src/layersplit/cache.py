@@ -1,8 +1,9 @@
 """The split cache: a layer's rows live at its owner and are broadcast to the others for each use.
 
-Two invariants. Nobody reads rows that are still under way: the only way to a layer's rows is
+Three invariants. Nobody reads rows that are still under way: the only way to a layer's rows is
 through a `Fetch`, which waits first. No broadcast overwrites rows that are being read: others'
-layers arrive in two slots, and a slot is taken again only after its fetch was released.
+layers arrive in two slots, and a slot is taken again only after its fetch was released. Nobody
+reads rows that were never appended: a layer grows chunk by chunk, and every rank keeps its length.
 
 Every rank must append and fetch in the same order.
 """
@@ -13,7 +14,9 @@ import torch
 import torch.distributed as dist
 
 from layersplit.errors import (
+    AppendOutOfOrder,
     FetchReleased,
+    NotAppended,
     OutOfRange,
     RanksDisagree,
     SlotsBusy,
@@ -42,10 +45,10 @@ class Fetch:
     def extend(self, end: int) -> None:
         """Starts the broadcast of the tokens from where the last one ended up to `end`.
 
-        The owner must hold them: on the owner, `append` came before.
+        Raises OutOfRange, and NotAppended on every rank alike.
         """
         self._require_held()
-        self._cache.check_tokens(self._end, end)
+        self._cache.check_appended(self.layer, self._end, end)
         if self._end == end:
             return
         span = slice(self._end, end)
@@ -98,6 +101,7 @@ class LayerSplitCache:
         self.rank, self.ranks = dist.get_rank(groups.append), len(self._members)
         self.owners = owner_map(shape.layers, self.ranks)
         _require_agreement(shape, self.ranks, groups.append)
+        self._appended = [0] * len(shape.layers)
         self._stored = {
             layer: _empty_rows(shape.tokens, rows, device)
             for layer, rows in enumerate(shape.layers)
@@ -124,11 +128,14 @@ class LayerSplitCache:
         """Stores the chunk `first` to `end`: each rank gives the rows of its own tokens.
 
         kv: uint8 [tokens_of(first, end, rank, ranks), kv_bytes]; index the same with index_bytes,
-        None where the layer has no indexer. Ends when this rank's rows have been handed over, on
-        the owner when all are there. Raises WrongRows and OutOfRange.
+        None where the layer has no indexer. `first` is where the layer's last chunk ended. Ends
+        when this rank's rows have been handed over, on the owner when all are there. Raises
+        WrongRows, OutOfRange and AppendOutOfOrder.
         """
         self.check_layer(layer)
         self.check_tokens(first, end)
+        if first != self._appended[layer]:
+            raise AppendOutOfOrder(layer, self._appended[layer], first)
         check_rows(self.shape.layers[layer], len(self._tokens_of(first, end)), kv, index)
         if self.owners[layer] == self.rank:
             self._receive(layer, first, end, kv, index)
@@ -137,14 +144,15 @@ class LayerSplitCache:
             for part in (kv, index):
                 if part is not None and part.numel():
                     dist.send(part, owner, group=self._groups.append)
+        self._appended[layer] = end
 
     def fetch(self, layer: int, end: int) -> Fetch:
         """Starts to bring the layer's first `end` tokens here; 0 if they come by `extend`.
 
-        Raises OutOfRange, and SlotsBusy on every rank alike.
+        Raises OutOfRange, and NotAppended and SlotsBusy on every rank alike.
         """
         self.check_layer(layer)
-        self.check_tokens(0, end)
+        self.check_appended(layer, 0, end)
         if layer in self._held or len(self._held) == SLOTS:
             raise SlotsBusy(layer, sorted(self._held))
         if layer in self._stored:
@@ -186,6 +194,12 @@ class LayerSplitCache:
         if not 0 <= first <= end <= self.shape.tokens:
             expected = f"0 <= first <= end <= {self.shape.tokens}"
             raise OutOfRange("tokens", expected, f"first {first}, end {end}")
+
+    def check_appended(self, layer: int, first: int, end: int) -> None:
+        """Raises OutOfRange, and NotAppended for tokens that the layer does not hold yet."""
+        self.check_tokens(first, end)
+        if end > self._appended[layer]:
+            raise NotAppended(layer, self._appended[layer], end)
 
     def _tokens_of(self, first: int, end: int) -> range:
         return tokens_of(first, end, self.rank, self.ranks)
