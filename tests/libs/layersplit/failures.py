@@ -10,7 +10,8 @@ from layersplit.cache import LayerSplitCache
 from layersplit.errors import LayerSplitError
 from layersplit.groups import CacheGroups, make_groups
 from layersplit.rows import CacheShape, tokens_of
-from tests.libs.layersplit.prefills import SHAPE, TIMEOUT
+from tests.libs.layersplit.prefills import CHUNKS, SHAPE, TIMEOUT, outputs_of
+from tests.libs.layersplit.toy_layers import ToyLayers
 
 SHORT_TIMEOUT_S = 2
 """A timeout that is let run out; the ranks come to it together, so making groups fits into it."""
@@ -90,6 +91,36 @@ def refusals(store, groups):
         except LayerSplitError as error:
             found[name] = [type(error).__name__, str(error)]
     return found
+
+
+def failures(store, groups):
+    """The slots that are free after a layer failed in a second chunk, by step and overlap."""
+    free = {}
+    for step in ("project", "select", "attend"):
+        for overlap in ("none", "indexer", "next_layer"):
+            cache = LayerSplitCache(SHAPE, groups)
+            outputs_of(cache, ToyLayers(SHAPE), CHUNKS[:1], overlap)
+            try:
+                outputs_of(cache, FailingLayers(step), CHUNKS[1:2], overlap)
+            except ArithmeticError:
+                free[f"{step}/{overlap}"] = [len(cache._free_slots), len(cache._held)]
+    return free
+
+
+class FailingLayers(ToyLayers):
+    """The toy, which fails at one step of layer 1 on every rank."""
+
+    def __init__(self, step):
+        super().__init__(SHAPE)
+        setattr(self, step, self.fail_at_layer_1(getattr(self, step)))
+
+    def fail_at_layer_1(self, stock):
+        def step(layer, *arguments):
+            if layer == 1:
+                raise ArithmeticError
+            return stock(layer, *arguments)
+
+        return step
 
 
 def dead_rank(store, groups):

@@ -16,7 +16,7 @@ from layersplit.cache import LayerSplitCache
 from layersplit.groups import make_groups
 from layersplit.replicated import ReplicatedCache
 from tests.libs.layersplit.broken_rules import mutants
-from tests.libs.layersplit.failures import dead_rank, refusals
+from tests.libs.layersplit.failures import dead_rank, failures, refusals
 from tests.libs.layersplit.overlaps import indexer_overlap
 from tests.libs.layersplit.prefills import (
     CHUNKS,
@@ -76,6 +76,7 @@ JOBS = (
     indexer_overlap,
     parts_of_the_job,
     dead_rank,
+    failures,
     mutants,
     refusals,
 )

@@ -82,6 +82,12 @@ def test_rows_that_nobody_sends_are_waited_for_as_long_as_the_groups_were_given(
     assert "imed out" in owner["error"]
 
 
+def test_a_layer_that_fails_leaves_both_slots_free(found):
+    for results in found:
+        assert len(results["failures"]) == 9
+        assert all(left == [2, 0] for left in results["failures"].values())
+
+
 @pytest.mark.parametrize(
     "mutant",
     [
