@@ -17,7 +17,7 @@ from layersplit.groups import make_groups
 from layersplit.replicated import ReplicatedCache
 from tests.libs.layersplit.broken_rules import mutants
 from tests.libs.layersplit.failures import dead_rank, failures, refusals
-from tests.libs.layersplit.overlaps import indexer_overlap
+from tests.libs.layersplit.overlaps import indexer_overlap, next_layer_overlap
 from tests.libs.layersplit.prefills import (
     CHUNKS,
     SHAPE,
@@ -74,6 +74,7 @@ def parts_of_the_job(store, groups):
 JOBS = (
     equality,
     indexer_overlap,
+    next_layer_overlap,
     parts_of_the_job,
     dead_rank,
     failures,

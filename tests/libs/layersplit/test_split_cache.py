@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from layersplit.rows import tokens_of
+
 pytestmark = pytest.mark.engine
 WORLDS = (2, 4)
 RUN_S = 120
@@ -50,6 +52,23 @@ def test_a_rank_stores_its_own_layers_and_receives_the_others_once_per_chunk(fou
         assert traffic["slots"] == 2 * CAPACITY * (32 + 12)
         assert traffic["received_kv"] == sum(CHUNK_ENDS) * sum(kv for kv, _ in others)
         assert traffic["received_index"] == sum(CHUNK_ENDS) * sum(index for _, index in others)
+        computed_by_others = CHUNK_ENDS[-1] - tokens_computed(rank, len(found))
+        assert traffic["received_new_rows"] == computed_by_others * sum(map(sum, own))
+
+
+def tokens_computed(rank, ranks):
+    """How many tokens of all chunks one rank computes."""
+    chunks = zip((0, *CHUNK_ENDS), CHUNK_ENDS, strict=False)
+    return sum(len(tokens_of(first, end, rank, ranks)) for first, end in chunks)
+
+
+def test_replicated_kv_receives_every_row_that_others_computed_and_nothing_else(found):
+    for rank, results in enumerate(found):
+        traffic = results["equality"]["replicated"]
+        computed_by_others = CHUNK_ENDS[-1] - tokens_computed(rank, len(found))
+
+        assert traffic["received_new_rows"] == computed_by_others * sum(map(sum, LAYERS))
+        assert traffic["received_kv"] == traffic["received_index"] == traffic["slots"] == 0
 
 
 def test_all_ranks_together_store_what_one_rank_stores_of_replicated_kv(found):
@@ -62,6 +81,14 @@ def test_all_ranks_together_store_what_one_rank_stores_of_replicated_kv(found):
 def test_the_indexer_selects_while_the_layers_kv_is_still_at_its_owner(found):
     for results in found:
         assert results["indexer_overlap"] == {"is_equal": True, "was_in_time": True}
+
+
+def test_the_next_layers_cached_rows_arrive_before_a_layer_has_attended(found):
+    for results in found:
+        ahead, not_ahead = (results["next_layer_overlap"][way] for way in ("next_layer", "indexer"))
+
+        assert ahead == {"is_equal": True, "in_time": [True] * 5}
+        assert not_ahead == {"is_equal": True, "in_time": [False] * 5}
 
 
 def test_parts_of_the_ranks_serve_one_request_after_another_in_groups_made_once(found):
