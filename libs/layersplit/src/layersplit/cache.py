@@ -8,6 +8,7 @@ reads rows that were never appended: a layer grows chunk by chunk, and every ran
 Every rank must append and fetch in the same order.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -120,8 +121,7 @@ class LayerSplitCache:
         ]
         self._held: dict[int, Any] = {}
         self.traffic = Traffic(
-            stored=sum(shape.tokens * shape.layers[layer].token_bytes for layer in self._stored),
-            slots=SLOTS * shape.tokens * widest.token_bytes,
+            stored=bytes_of(self._stored.values()), slots=bytes_of(self._free_slots)
         )
 
     def append(self, layer: int, first: int, end: int, kv: Any, index: Any) -> None:
@@ -218,6 +218,11 @@ class LayerSplitCache:
                 else:
                     dist.recv(stored[span], self._members[rank], group=self._groups.append)
                     self.traffic.received_new_rows += stored[span].numel()
+
+
+def bytes_of(pairs: Iterable[tuple[Any, Any]]) -> int:
+    """Memory of pairs of KV and indexer rows; None holds nothing."""
+    return sum(rows.nbytes for pair in pairs for rows in pair if rows is not None)
 
 
 def broadcast(rows: Any, source: int, group: Any) -> Any:

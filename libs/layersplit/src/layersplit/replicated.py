@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from layersplit.cache import check_rows
+from layersplit.cache import bytes_of, check_rows
 from layersplit.rows import CacheShape, tokens_of
 from layersplit.traffic import Traffic
 
@@ -27,7 +27,7 @@ class ReplicatedCache:
             torch.zeros(shape.tokens, rows.index_bytes, dtype=torch.uint8, device=device)
             for rows in shape.layers
         ]
-        self.traffic = Traffic(stored=shape.total_bytes)
+        self.traffic = Traffic(stored=bytes_of(zip(self._kv, self._index, strict=True)))
 
     def append(self, layer: int, first: int, end: int, kv: Any, index: Any) -> None:
         """Stores the chunk on every rank; arguments as in the split cache."""
