@@ -70,11 +70,11 @@ def measure(load: Load) -> list[Figure]:
                 producer, consumer = pairs[layout]
                 offer = ask(producer, prompt, None)["offer"]
                 found[layout].append(ask(consumer, prompt, offer))
-    results = {layout: _reads(answers) for layout, answers in found.items()}
-    return _figures(results, alone, load.kv_dtype == "auto")
+    results = {layout: reads_of(answers) for layout, answers in found.items()}
+    return figures_of(results, alone, load.kv_dtype == "auto")
 
 
-def _figures(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) -> list[Figure]:
+def figures_of(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) -> list[Figure]:
     """`is_exact`: rows keep the model's dtype.
 
     Quantised rows answer otherwise than a prefill at the reader, in vLLM's own layout too; there
@@ -122,7 +122,8 @@ def _ms(seconds: Sequence[float]) -> list[float]:
     return [value * 1e3 for value in seconds]
 
 
-def _reads(answers: list[dict[str, Any]]) -> Reads:
+def reads_of(answers: list[dict[str, Any]]) -> Reads:
+    """What the consumer's answers say of its reads, in order; the first read connected."""
     transfers = [answer["transfers"] for answer in answers]
     for parts in transfers:
         if len(parts) != 1:
