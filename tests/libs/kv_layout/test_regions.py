@@ -1,11 +1,10 @@
-"""Prepared lists: every byte once, and equal entries of two engines are the same bytes."""
+"""Regions: every byte once, and equal places in two engines' regions are the same bytes."""
 
 import numpy as np
 import pytest
 
 from kv_layout import regions
-from kv_layout.caches import Cache, Shard
-from kv_layout.errors import BlockOutOfRange, CachesDiffer
+from kv_layout.caches import Cache
 from kv_layout.layouts import KVLayout
 from kv_layout.pools import Pool
 from kv_layout.transfers import Tokens, plan
@@ -29,14 +28,19 @@ def test_a_pool_has_one_region_per_run_that_a_block_is_made_of(layout, caches, c
     assert len(regions.regions(Pool(layout, caches, 5, 2))) == count
 
 
+def starts_of(region, blocks):
+    """Where the region's runs of these blocks begin."""
+    return [region.base + block * region.stride_bytes for block in blocks]
+
+
 @pytest.mark.parametrize(("layout", "caches", "count"), COUNTS)
-def test_the_prepared_list_holds_every_byte_once(layout, caches, count):
+def test_the_regions_hold_every_byte_once(layout, caches, count):
     pool = Pool(layout, caches, 5, 2, base=4096)
     seen = np.zeros(pool.size_bytes, dtype=np.uint8)
 
-    for address, length, device in regions.prepared_list(pool, device_id=3).tolist():
-        seen[address - pool.base : address - pool.base + length] += 1
-        assert device == 3
+    for region in regions.regions(pool):
+        for address in starts_of(region, range(pool.blocks)):
+            seen[address - pool.base : address - pool.base + region.block_bytes] += 1
 
     assert (seen == 1).all()
 
@@ -49,42 +53,20 @@ def test_padding_belongs_to_no_region():
 
 
 @pytest.mark.parametrize(("layout", "caches", "count"), COUNTS)
-def test_chosen_entries_are_the_plan_of_the_same_blocks(layout, caches, count):
+def test_the_chosen_blocks_of_the_regions_are_the_plan_of_the_same_blocks(layout, caches, count):
     source = Pool(layout, caches, 7, 2, base=4096)
     target = Pool(layout, caches, 9, 2, base=1 << 20)
     tables = [1, 5, 3], [7, 1, 5]
 
-    lists = [regions.prepared_list(pool) for pool in (source, target)]
-    entries = [
-        regions.prepared_indices(pool, table)
-        for pool, table in zip((source, target), tables, strict=True)
-    ]
-    chosen = [rows[index] for rows, index in zip(lists, entries, strict=True)]
+    here, there = regions.regions(source), regions.regions(target)
     copies = plan(source, tables[0], target, tables[1], Tokens(6))
 
-    assert (chosen[0][:, 1] == chosen[1][:, 1]).all()
-    pairs = zip(*(rows[:, 0].tolist() for rows in chosen), chosen[0][:, 1].tolist(), strict=True)
+    lengths = [region.block_bytes for region in here]
+    assert lengths == [region.block_bytes for region in there]
+    chosen = [
+        (*addresses, region.block_bytes)
+        for region, other in zip(here, there, strict=True)
+        for addresses in zip(starts_of(region, tables[0]), starts_of(other, tables[1]), strict=True)
+    ]
     planned = (copies.source.tolist(), copies.target.tolist(), copies.length.tolist())
-    assert sorted(pairs) == sorted(zip(*planned, strict=True))
-
-
-def test_a_block_outside_the_pool_has_no_entry():
-    with pytest.raises(BlockOutOfRange, match="expected blocks 0 to 4, got 5"):
-        regions.prepared_indices(Pool(KVLayout.BLHNC, KV, 5, 2), [5])
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Pool(KVLayout.BLHNC, KV, 5, 2),
-        Pool(KVLayout.LBHNC, KV, 5, 4),
-        Pool(KVLayout.LBHNC, LATENT, 5, 2),
-        Pool(KVLayout.LBHNC, KV, 5, 2, Shard(0, 2)),
-    ],
-)
-def test_entries_of_unequal_pools_do_not_pair(other):
-    pool = Pool(KVLayout.LBHNC, KV, 5, 2)
-
-    regions.require_pair(pool, Pool(KVLayout.LBHNC, KV, 900, 2, base=64))
-    with pytest.raises(CachesDiffer, match="expected the source's caches"):
-        regions.require_pair(pool, other)
+    assert sorted(chosen) == sorted(zip(*planned, strict=True))

@@ -222,6 +222,7 @@ POOL = Pool(KVLayout.LBHNC, (Cache("kv", 2, 2, 4),), 8, 4)
         ([0.0, 1.0], WrongDtype, "expected whole numbers in one row, got float64"),
         ([True, False], WrongDtype, "expected whole numbers in one row, got bool"),
         ([[0, 1]], WrongDtype, r"expected whole numbers in one row, got int64 \[1, 2\]"),
+        ([[0], [1, 2]], WrongDtype, "expected whole numbers in one row, got .*inhomogeneous"),
     ],
 )
 def test_a_wrong_block_table_is_refused_on_either_side(blocks, error, message):

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from layersplit.rows import tokens_of
+
 pytestmark = pytest.mark.engine
 WORLDS = (2, 4)
 RUN_S = 120
@@ -50,6 +52,23 @@ def test_a_rank_stores_its_own_layers_and_receives_the_others_once_per_chunk(fou
         assert traffic["slots"] == 2 * CAPACITY * (32 + 12)
         assert traffic["received_kv"] == sum(CHUNK_ENDS) * sum(kv for kv, _ in others)
         assert traffic["received_index"] == sum(CHUNK_ENDS) * sum(index for _, index in others)
+        computed_by_others = CHUNK_ENDS[-1] - tokens_computed(rank, len(found))
+        assert traffic["received_new_rows"] == computed_by_others * sum(map(sum, own))
+
+
+def tokens_computed(rank, ranks):
+    """How many tokens of all chunks one rank computes."""
+    chunks = zip((0, *CHUNK_ENDS), CHUNK_ENDS, strict=False)
+    return sum(len(tokens_of(first, end, rank, ranks)) for first, end in chunks)
+
+
+def test_replicated_kv_receives_every_row_that_others_computed_and_nothing_else(found):
+    for rank, results in enumerate(found):
+        traffic = results["equality"]["replicated"]
+        computed_by_others = CHUNK_ENDS[-1] - tokens_computed(rank, len(found))
+
+        assert traffic["received_new_rows"] == computed_by_others * sum(map(sum, LAYERS))
+        assert traffic["received_kv"] == traffic["received_index"] == traffic["slots"] == 0
 
 
 def test_all_ranks_together_store_what_one_rank_stores_of_replicated_kv(found):
@@ -64,10 +83,42 @@ def test_the_indexer_selects_while_the_layers_kv_is_still_at_its_owner(found):
         assert results["indexer_overlap"] == {"is_equal": True, "was_in_time": True}
 
 
+def test_the_next_layers_cached_rows_arrive_before_a_layer_has_attended(found):
+    for results in found:
+        ahead, not_ahead = (results["next_layer_overlap"][way] for way in ("next_layer", "indexer"))
+
+        assert ahead == {"is_equal": True, "in_time": [True] * 5}
+        assert not_ahead == {"is_equal": True, "in_time": [False] * 5}
+
+
+def test_parts_of_the_ranks_serve_one_request_after_another_in_groups_made_once(found):
+    for rank, results in enumerate(found):
+        assert results["parts_of_the_job"] == {
+            "is_equal": [True, True],
+            "members": True,
+            "made_by_caches": 0,
+            "has_groups_of_rank_0": rank == 0,
+        }
+
+
+def test_rows_that_nobody_sends_are_waited_for_as_long_as_the_groups_were_given(found):
+    owner = found[0]["dead_rank"]
+
+    # The groups' timeout is 2 s, the job's 60 s; a busy machine may take its time to raise.
+    assert 1.5 < owner["waited_s"] < 30
+    assert "imed out" in owner["error"]
+
+
+def test_a_layer_that_fails_leaves_both_slots_free(found):
+    for results in found:
+        assert len(results["failures"]) == 9
+        assert all(left == [2, 0] for left in results["failures"].values())
+
+
 @pytest.mark.parametrize(
     "mutant",
     [
-        "appends_at_the_beginning",
+        "receives_at_the_beginning",
         "forgets_new_rows",
         "takes_a_slot_that_is_read",
         "reads_without_waiting",
@@ -92,6 +143,14 @@ def test_a_broken_rule_shows_in_the_outputs(found, mutant):
         ("fetch_tokens", "OutOfRange", "got first 0, end 65"),
         ("released", "FetchReleased", "layer 0: expected a fetch that is held"),
         ("three_layers", "SlotsBusy", "layer 2: expected a free slot, but layers [0, 1] hold both"),
+        ("released_twice", "SlotsBusy", "layer 2: expected a free slot, but layers [0, 1] hold"),
+        ("gap", "AppendOutOfOrder", "layer 0: expected a chunk that begins with token 0, got 8"),
+        ("appended_again", "AppendOutOfOrder", "layer 3: expected a chunk that begins with token"),
+        ("never_appended", "NotAppended", "layer 0: expected at most the 0 appended tokens, got 8"),
+        ("extended_beyond", "NotAppended", "layer 0: expected at most the 0 appended tokens"),
+        ("other_ranks", "WrongGroups", "expected three groups of the same ranks, got [["),
+        ("no_member", "WrongGroups", "expected groups that this rank is in, got rank "),
+        ("in_two_parts", "WrongGroups", "expected each rank in one part, got [[0, 1"),
         ("ranks_disagree", "RanksDisagree", "rank 1: expected rank 0's cache"),
     ],
 )

@@ -29,10 +29,13 @@ TOOLS = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Reads:
-    """What one layout's reads took; one entry per read, the first left out (it connects)."""
+    """What one layout's reads moved and took; one entry per read.
 
-    descriptors: int
-    total_bytes: int
+    The times leave the first read out (it connects).
+    """
+
+    descriptors: tuple[int, ...]
+    total_bytes: tuple[int, ...]
     seconds: tuple[float, ...]
     request_seconds: tuple[float, ...]
     tokens: tuple[tuple[int, ...], ...]
@@ -67,18 +70,18 @@ def measure(load: Load) -> list[Figure]:
                 producer, consumer = pairs[layout]
                 offer = ask(producer, prompt, None)["offer"]
                 found[layout].append(ask(consumer, prompt, offer))
-    results = {layout: _reads(answers) for layout, answers in found.items()}
-    return _figures(results, alone, load.kv_dtype == "auto")
+    results = {layout: reads_of(answers) for layout, answers in found.items()}
+    return figures_of(results, alone, load.kv_dtype == "auto")
 
 
-def _figures(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) -> list[Figure]:
+def figures_of(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) -> list[Figure]:
     """`is_exact`: rows keep the model's dtype.
 
     Quantised rows answer otherwise than a prefill at the reader, in vLLM's own layout too; there
     the two layouts are held only to each other.
     """
     layers, packed = results["LBHNC"], results["BLHNC"]
-    fewer = layers.descriptors / packed.descriptors
+    fewer = min(layers.descriptors) / max(packed.descriptors)
     times = [statistics.median(reads.seconds) * 1e3 for reads in (layers, packed)]
     requests = [statistics.median(reads.request_seconds) * 1e3 for reads in (layers, packed)]
     both = sum(times[1:] + requests[1:]) / sum(times[:1] + requests[:1])
@@ -86,13 +89,12 @@ def _figures(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) ->
     pairs = zip(layers.tokens, packed.tokens, strict=True)
     alike = sum(tokens == others for tokens, others in pairs)
     total = len(layers.tokens) + len(packed.tokens)
-    megabytes = packed.total_bytes / 1e6
     return [
-        Figure("descriptors LBHNC", layers.descriptors, "", "any", True, f"{megabytes:.1f} MB"),
-        Figure("descriptors BLHNC", packed.descriptors, "", "any", True, f"{megabytes:.1f} MB"),
-        Figure("fewer descriptors", fewer, "x", ">= 10", fewer >= 10),
-        Figure("bytes BLHNC / LBHNC", packed.total_bytes / layers.total_bytes, "x", "= 1",
-               packed.total_bytes == layers.total_bytes),
+        _descriptors("LBHNC", layers),
+        _descriptors("BLHNC", packed),
+        Figure("fewer descriptors", fewer, "x", ">= 10", fewer >= 10, "least by most"),
+        Figure("bytes BLHNC / LBHNC", packed.total_bytes[0] / layers.total_bytes[0], "x",
+               "= 1 in every read", len({*packed.total_bytes, *layers.total_bytes}) == 1),
         Figure("transfer LBHNC", times[0], "ms", "any", True, spread(_ms(layers.seconds), 1)),
         Figure("transfer BLHNC", times[1], "ms", "any", True, spread(_ms(packed.seconds), 1)),
         Figure("transfer BLHNC / LBHNC", times[1] / times[0], "x", "<= 0.6",
@@ -109,19 +111,26 @@ def _figures(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) ->
     ]  # fmt: skip
 
 
+def _descriptors(layout: str, reads: Reads) -> Figure:
+    """The most that a read took, and whether every read took as many."""
+    least, most, count = min(reads.descriptors), max(reads.descriptors), len(reads.descriptors)
+    note = f"{reads.total_bytes[0] / 1e6:.1f} MB; {least} to {most} in {count} reads"
+    return Figure(f"descriptors {layout}", most, "", "every read alike", least == most, note)
+
+
 def _ms(seconds: Sequence[float]) -> list[float]:
     return [value * 1e3 for value in seconds]
 
 
-def _reads(answers: list[dict[str, Any]]) -> Reads:
+def reads_of(answers: list[dict[str, Any]]) -> Reads:
+    """What the consumer's answers say of its reads, in order; the first read connected."""
     transfers = [answer["transfers"] for answer in answers]
     for parts in transfers:
         if len(parts) != 1:
             raise RuntimeError(f"expected one NIXL read per request, got {parts}")
-    first = transfers[0][0]
     return Reads(
-        first["descriptors"],
-        first["bytes"],
+        tuple(parts[0]["descriptors"] for parts in transfers),
+        tuple(parts[0]["bytes"] for parts in transfers),
         tuple(parts[0]["seconds"] for parts in transfers[1:]),
         tuple(parts[0]["request_seconds"] for parts in transfers[1:]),
         tuple(tuple(answer["tokens"]) for answer in answers),

@@ -2,10 +2,13 @@
 
 import argparse
 import sys
+from typing import TypeVar
 
 from kv_layout import models, report
 from kv_layout.errors import KVLayoutError
 from kv_layout.layouts import KVLayout
+
+Option = TypeVar("Option", int, str)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,18 +25,18 @@ def main(arguments: list[str] | None = None) -> int:
 def _plan(options: argparse.Namespace) -> str:
     dtypes = {models.LatentModel: "fp8_ds_mla", models.HeadModel: "bf16"}
     model = models.named(options.model)
-    kv_dtype = options.kv_dtype or dtypes[type(model)]
+    kv_dtype = _given(options.kv_dtype, dtypes[type(model)])
     caches = model.caches(kv_dtype)
     pairs = [(layout, layout) for layout in KVLayout]
-    if options.source or options.target:
-        source = KVLayout.named(options.source or options.target)
-        pairs = [(source, KVLayout.named(options.target or options.source))]
+    if options.source is not None or options.target is not None:
+        source = KVLayout.named(_given(options.source, options.target))
+        pairs = [(source, KVLayout.named(_given(options.target, options.source)))]
     rows = [
         report.row(
             caches,
             options.context,
             report.Side(source, block, options.source_tp),
-            report.Side(target, options.target_block or block, options.target_tp),
+            report.Side(target, _given(options.target_block, block), options.target_tp),
         )
         for block in options.block
         for source, target in pairs
@@ -48,6 +51,11 @@ def _plan(options: argparse.Namespace) -> str:
         f"{options.context:,} tokens, scattered blocks, read by one rank"
     )
     return report.table(title, rows)
+
+
+def _given(option: Option | None, otherwise: Option) -> Option:
+    """The option; 0 and an empty name are given too, to be refused rather than overlooked."""
+    return otherwise if option is None else option
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ HEADINGS = (
     "blocks",
     "descriptors",
     "MB",
-    "bytes each",
+    "mean bytes",
 )
 
 
@@ -31,11 +31,21 @@ class Side:
     block_tokens: int
     ranks: int
 
-    def pool(self, caches: tuple[Cache, ...], context: int, rank: int = 0) -> Pool:
-        """The smallest pool of this side that holds the context."""
-        require_count("context", context)
+    def __post_init__(self) -> None:
         require_count("block_tokens", self.block_tokens)
-        blocks = blocks_for(context, self.block_tokens)
+        require_count("tensor-parallel size", self.ranks)
+
+    def blocks(self, context: int) -> int:
+        """How many blocks hold the context."""
+        require_count("context", context)
+        return blocks_for(context, self.block_tokens)
+
+    def pool(self, caches: tuple[Cache, ...], context: int, rank: int = 0) -> Pool:
+        """A pool of this side that holds the context and a block more.
+
+        In a pool of one block all layers touch and would count as one run, as in no real pool.
+        """
+        blocks = self.blocks(context) + 1
         return Pool(self.layout, caches, blocks, self.block_tokens, Shard(rank, self.ranks))
 
 
@@ -58,10 +68,10 @@ def row(caches: tuple[Cache, ...], context: int, source: Side, target: Side) -> 
     return (
         *names,
         _one_or_both(len(regions(froms[0])), len(regions(to))),
-        _one_or_both(froms[0].blocks, to.blocks),
+        _one_or_both(source.blocks(context), target.blocks(context)),
         f"{descriptors:,}",
         f"{moved / 1e6:,.1f}",
-        f"{moved // descriptors:,}",
+        f"{moved / descriptors:,.0f}",
     )
 
 

@@ -129,7 +129,10 @@ def checked_table(side: str, blocks: Sequence[int], pool: Pool, tokens: int) -> 
 
     Raises WrongDtype, TooFewBlocks, BlockOutOfRange and BlockTwice.
     """
-    table = np.asarray(blocks)
+    try:
+        table = np.asarray(blocks)
+    except ValueError as error:  # rows of unequal length
+        raise WrongDtype(f"{side} block table", "whole numbers in one row", error) from error
     needed = blocks_for(tokens, pool.block_tokens)
     if table.size and (table.dtype.kind not in "iu" or table.ndim != 1):
         raise WrongDtype(

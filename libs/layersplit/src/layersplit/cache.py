@@ -1,19 +1,29 @@
 """The split cache: a layer's rows live at its owner and are broadcast to the others for each use.
 
-Two invariants. Nobody reads rows that are still under way: the only way to a layer's rows is
+Three invariants. Nobody reads rows that are still under way: the only way to a layer's rows is
 through a `Fetch`, which waits first. No broadcast overwrites rows that are being read: others'
-layers arrive in two slots, and a slot is taken again only after its fetch was released.
+layers arrive in two slots, and a slot is taken again only after its fetch was released. Nobody
+reads rows that were never appended: a layer grows chunk by chunk, and every rank keeps its length.
 
-Indexer and KV rows travel in process groups of their own, so that the KV of a layer is under way
-while the indexer selects. Every rank must append and fetch in the same order.
+Every rank must append and fetch in the same order.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from layersplit.errors import FetchReleased, OutOfRange, RanksDisagree, SlotsBusy, WrongRows
+from layersplit.errors import (
+    AppendOutOfOrder,
+    FetchReleased,
+    NotAppended,
+    OutOfRange,
+    RanksDisagree,
+    SlotsBusy,
+    WrongRows,
+)
+from layersplit.groups import CacheGroups
 from layersplit.rows import CacheShape, LayerRows, owner_map, tokens_of
 from layersplit.traffic import Traffic
 
@@ -36,10 +46,10 @@ class Fetch:
     def extend(self, end: int) -> None:
         """Starts the broadcast of the tokens from where the last one ended up to `end`.
 
-        The owner must hold them: on the owner, `append` came before.
+        Raises OutOfRange, and NotAppended on every rank alike.
         """
         self._require_held()
-        self._cache.check_tokens(self._end, end)
+        self._cache.check_appended(self.layer, self._end, end)
         if self._end == end:
             return
         span = slice(self._end, end)
@@ -63,7 +73,12 @@ class Fetch:
         return self._kv[: self._end]
 
     def release(self) -> None:
-        """Gives the slot back; the tensors that were handed out may change from now on."""
+        """Gives the slot back; the tensors that were handed out may change from now on.
+
+        A second release changes nothing: the layer may have been fetched again by then.
+        """
+        if self._is_released:
+            return
         _wait(self._index_works)
         _wait(self._kv_works)
         self._is_released = True
@@ -77,21 +92,17 @@ class Fetch:
 class LayerSplitCache:
     """One request's KV over all ranks of a context-parallel group. Not for several threads."""
 
-    def __init__(self, shape: CacheShape, ranks: Any, device: str = "cpu") -> None:
-        """`ranks`: the process group that shares the cache.
+    def __init__(self, shape: CacheShape, groups: CacheGroups, device: str = "cpu") -> None:
+        """`groups`: those of the ranks that share the cache; each of them comes here.
 
-        Makes two more groups of the same ranks, so every rank of the job must come here. Raises
-        RanksDisagree.
+        Raises RanksDisagree.
         """
         self.shape = shape
-        self.rank, self.ranks = dist.get_rank(ranks), dist.get_world_size(ranks)
+        self._groups, self._members = groups, groups.members
+        self.rank, self.ranks = dist.get_rank(groups.append), len(self._members)
         self.owners = owner_map(shape.layers, self.ranks)
-        self._group = ranks
-        _require_agreement(shape, self.ranks, ranks)
-        members = dist.get_process_group_ranks(ranks)
-        self._kv_group = dist.new_group(members)
-        self._index_group = dist.new_group(members)
-        self._members = members
+        _require_agreement(shape, self.ranks, groups.append)
+        self._appended = [0] * len(shape.layers)
         self._stored = {
             layer: _empty_rows(shape.tokens, rows, device)
             for layer, rows in enumerate(shape.layers)
@@ -110,19 +121,21 @@ class LayerSplitCache:
         ]
         self._held: dict[int, Any] = {}
         self.traffic = Traffic(
-            stored=sum(shape.tokens * shape.layers[layer].token_bytes for layer in self._stored),
-            slots=SLOTS * shape.tokens * widest.token_bytes,
+            stored=bytes_of(self._stored.values()), slots=bytes_of(self._free_slots)
         )
 
     def append(self, layer: int, first: int, end: int, kv: Any, index: Any) -> None:
         """Stores the chunk `first` to `end`: each rank gives the rows of its own tokens.
 
         kv: uint8 [tokens_of(first, end, rank, ranks), kv_bytes]; index the same with index_bytes,
-        None where the layer has no indexer. Ends when this rank's rows have been handed over, on
-        the owner when all are there. Raises WrongRows and OutOfRange.
+        None where the layer has no indexer. `first` is where the layer's last chunk ended. Ends
+        when this rank's rows have been handed over, on the owner when all are there. Raises
+        WrongRows, OutOfRange and AppendOutOfOrder.
         """
         self.check_layer(layer)
         self.check_tokens(first, end)
+        if first != self._appended[layer]:
+            raise AppendOutOfOrder(layer, self._appended[layer], first)
         check_rows(self.shape.layers[layer], len(self._tokens_of(first, end)), kv, index)
         if self.owners[layer] == self.rank:
             self._receive(layer, first, end, kv, index)
@@ -130,15 +143,16 @@ class LayerSplitCache:
             owner = self._members[self.owners[layer]]
             for part in (kv, index):
                 if part is not None and part.numel():
-                    dist.send(part, owner, group=self._group)
+                    dist.send(part, owner, group=self._groups.append)
+        self._appended[layer] = end
 
     def fetch(self, layer: int, end: int) -> Fetch:
         """Starts to bring the layer's first `end` tokens here; 0 if they come by `extend`.
 
-        Raises OutOfRange, and SlotsBusy on every rank alike.
+        Raises OutOfRange, and NotAppended and SlotsBusy on every rank alike.
         """
         self.check_layer(layer)
-        self.check_tokens(0, end)
+        self.check_appended(layer, 0, end)
         if layer in self._held or len(self._held) == SLOTS:
             raise SlotsBusy(layer, sorted(self._held))
         if layer in self._stored:
@@ -156,17 +170,17 @@ class LayerSplitCache:
         """Broadcasts indexer rows from the owner; the work that ends when they are here."""
         if self.owners[layer] != self.rank:
             self.traffic.received_index += rows.numel()
-        return broadcast(rows, self._members[self.owners[layer]], self._index_group)
+        return broadcast(rows, self._members[self.owners[layer]], self._groups.index)
 
     def send_kv(self, layer: int, rows: Any) -> Any:
         """Broadcasts KV rows from the owner; the work that ends when they are here."""
         if self.owners[layer] != self.rank:
             self.traffic.received_kv += rows.numel()
-        return broadcast(rows, self._members[self.owners[layer]], self._kv_group)
+        return broadcast(rows, self._members[self.owners[layer]], self._groups.kv)
 
     def give_back(self, fetch: Fetch) -> None:
-        """Frees what the fetch held; a second release changes nothing."""
-        slot = self._held.pop(fetch.layer, None)
+        """Frees what the fetch held; only `Fetch.release` comes here, once."""
+        slot = self._held.pop(fetch.layer)
         if slot is not None:
             self._free_slots.append(slot)
 
@@ -180,6 +194,12 @@ class LayerSplitCache:
         if not 0 <= first <= end <= self.shape.tokens:
             expected = f"0 <= first <= end <= {self.shape.tokens}"
             raise OutOfRange("tokens", expected, f"first {first}, end {end}")
+
+    def check_appended(self, layer: int, first: int, end: int) -> None:
+        """Raises OutOfRange, and NotAppended for tokens that the layer does not hold yet."""
+        self.check_tokens(first, end)
+        if end > self._appended[layer]:
+            raise NotAppended(layer, self._appended[layer], end)
 
     def _tokens_of(self, first: int, end: int) -> range:
         return tokens_of(first, end, self.rank, self.ranks)
@@ -196,8 +216,13 @@ class LayerSplitCache:
                 if rank == self.rank:
                     stored[span].copy_(part)
                 else:
-                    dist.recv(stored[span], self._members[rank], group=self._group)
+                    dist.recv(stored[span], self._members[rank], group=self._groups.append)
                     self.traffic.received_new_rows += stored[span].numel()
+
+
+def bytes_of(pairs: Iterable[tuple[Any, Any]]) -> int:
+    """Memory of pairs of KV and indexer rows; None holds nothing."""
+    return sum(rows.nbytes for pair in pairs for rows in pair if rows is not None)
 
 
 def broadcast(rows: Any, source: int, group: Any) -> Any:

@@ -19,6 +19,31 @@ class OutOfRange(LayerSplitError):
         super().__init__(f"{what}: expected {expected}, got {got}")
 
 
+class AppendOutOfOrder(LayerSplitError):
+    """A chunk does not begin where the layer's last one ended: rows would be lost."""
+
+    def __init__(self, layer: int, expected: int, got: int) -> None:
+        super().__init__(
+            f"layer {layer}: expected a chunk that begins with token {expected}, got {got}"
+        )
+
+
+class NotAppended(LayerSplitError):
+    """Rows were fetched that no rank has appended: the owner would send zeros."""
+
+    def __init__(self, layer: int, appended: int, got: int) -> None:
+        super().__init__(
+            f"layer {layer}: expected at most the {appended} appended tokens, got {got}"
+        )
+
+
+class WrongGroups(LayerSplitError):
+    """Process groups that cannot carry one cache's rows."""
+
+    def __init__(self, expected: str, got: str) -> None:
+        super().__init__(f"process groups: expected {expected}, got {got}")
+
+
 class RanksDisagree(LayerSplitError):
     """The ranks were given different caches: their broadcasts would not match."""
 

@@ -7,10 +7,11 @@ this one; this chunk's rows exist only after the layer before, and follow in a s
 broadcast.
 """
 
+from contextlib import ExitStack
 from typing import Any, Literal, Protocol
 
-from layersplit.cache import LayerSplitCache
-from layersplit.replicated import ReplicatedCache
+from layersplit.cache import Fetch, LayerSplitCache
+from layersplit.replicated import Held, ReplicatedCache
 
 Overlap = Literal["none", "indexer", "next_layer"]
 """none: KV is waited for at once. indexer: it travels while the indexer selects. next_layer: also
@@ -40,23 +41,31 @@ def prefill_chunk(
     """Runs the chunk's tokens, this rank's share in `hidden`, through every layer.
 
     `chunk`: the tokens of all ranks; those before chunk.start are cached. Returns the hidden states
-    of the rank's tokens.
+    of the rank's tokens. When a layer raises, no fetch stays held; but some layers then have the
+    chunk's rows and some have not, so the request starts again with another cache.
     """
     count = len(cache.shape.layers)
-    fetch = cache.fetch(0, chunk.start)
-    for layer in range(count):
-        kv, index = layers.project(layer, hidden)
-        cache.append(layer, chunk.start, chunk.stop, kv, index)
-        fetch.extend(chunk.stop)
-        is_last = layer + 1 == count
-        following = None
-        if overlap == "next_layer" and not is_last:
-            following = cache.fetch(layer + 1, chunk.start)
-        if overlap == "none":
-            fetch.rows()
-        chosen = layers.select(layer, hidden, fetch.index())
-        hidden = layers.attend(layer, hidden, chosen, fetch.rows())
-        fetch.release()
-        if not is_last:
-            fetch = following or cache.fetch(layer + 1, chunk.start)
+    with ExitStack() as held:
+
+        def fetched(layer: int) -> Fetch | Held:
+            fetch = cache.fetch(layer, chunk.start)
+            held.callback(fetch.release)
+            return fetch
+
+        fetch = fetched(0)
+        for layer in range(count):
+            kv, index = layers.project(layer, hidden)
+            cache.append(layer, chunk.start, chunk.stop, kv, index)
+            fetch.extend(chunk.stop)
+            is_last = layer + 1 == count
+            following = None
+            if overlap == "next_layer" and not is_last:
+                following = fetched(layer + 1)
+            if overlap == "none":
+                fetch.rows()
+            chosen = layers.select(layer, hidden, fetch.index())
+            hidden = layers.attend(layer, hidden, chosen, fetch.rows())
+            fetch.release()
+            if not is_last:
+                fetch = following or fetched(layer + 1)
     return hidden

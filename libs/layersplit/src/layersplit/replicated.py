@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from layersplit.cache import check_rows
+from layersplit.cache import bytes_of, check_rows
 from layersplit.rows import CacheShape, tokens_of
 from layersplit.traffic import Traffic
 
@@ -13,11 +13,12 @@ from layersplit.traffic import Traffic
 class ReplicatedCache:
     """One request's KV, whole on every rank."""
 
-    def __init__(self, shape: CacheShape, ranks: Any, device: str = "cpu") -> None:
+    def __init__(self, shape: CacheShape, group: Any, device: str = "cpu") -> None:
+        """`group`: the process group that shares the cache."""
         self.shape = shape
-        self.rank, self.ranks = dist.get_rank(ranks), dist.get_world_size(ranks)
-        self._members = dist.get_process_group_ranks(ranks)
-        self._group = ranks
+        self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._members = dist.get_process_group_ranks(group)
+        self._group = group
         self._kv = [
             torch.zeros(shape.tokens, rows.kv_bytes, dtype=torch.uint8, device=device)
             for rows in shape.layers
@@ -26,7 +27,7 @@ class ReplicatedCache:
             torch.zeros(shape.tokens, rows.index_bytes, dtype=torch.uint8, device=device)
             for rows in shape.layers
         ]
-        self.traffic = Traffic(stored=shape.total_bytes)
+        self.traffic = Traffic(stored=bytes_of(zip(self._kv, self._index, strict=True)))
 
     def append(self, layer: int, first: int, end: int, kv: Any, index: Any) -> None:
         """Stores the chunk on every rank; arguments as in the split cache."""

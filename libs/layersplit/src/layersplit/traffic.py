@@ -7,6 +7,9 @@ from dataclasses import dataclass
 class Traffic:
     """Bytes of one rank; `stored` and `slots` are memory, the others grow with every chunk.
 
+    `stored`: the rank's layers. `slots`: what others' layers pass through. `received_new_rows`: a
+    chunk's rows that other ranks computed, on the way to where they are stored.
+
     Summed over the ranks, what is received is what crosses links (a multicast may move less).
     """
 
@@ -15,11 +18,6 @@ class Traffic:
     received_kv: int = 0
     received_index: int = 0
     received_new_rows: int = 0
-
-    @property
-    def held(self) -> int:
-        """Memory: the rank's layers, and the slots that others' layers pass through."""
-        return self.stored + self.slots
 
     @property
     def received(self) -> int:
