@@ -61,15 +61,16 @@ def fuse(indices: torch.Tensor, tokens_per_request: Sequence[int], heads: int) -
         torch.arange(len(runs), device=device), count, output_size=tokens
     )
 
+    # A bad index becomes the one index that no cache has, for the kernel to refuse: a negative one
+    # other than -1, and the largest, which would pass for an empty slot.
+    is_bad = (indices < -1) | (indices == _NOTHING)
+    named = torch.where(indices == -1, _NOTHING, torch.where(is_bad, _NOTHING - 1, indices)).long()
     # Sort by job, row, and how often the token has named the row before: a row that a token names
     # twice counts twice, so the second naming gets a slot of its own.
-    ordered = indices.sort(dim=1).values.long()
-    earlier = torch.searchsorted(ordered, ordered)
-    occurrence = torch.arange(slots, device=device) - earlier
-    is_empty = ordered == -1
-    # A negative index other than -1 becomes one that no cache has, for the kernel to refuse.
-    named = torch.where(is_empty, _NOTHING, torch.where(ordered < -1, _NOTHING - 1, ordered))
-    key = (job_of_token[:, None] << _INDEX_BITS | named) << _OCCURRENCE_BITS
+    ordered = named.sort(dim=1).values
+    occurrence = torch.arange(slots, device=device) - torch.searchsorted(ordered, ordered)
+    is_empty = ordered == _NOTHING
+    key = (job_of_token[:, None] << _INDEX_BITS | ordered) << _OCCURRENCE_BITS
     key = torch.where(is_empty, key, key | occurrence).flatten()
     bit = torch.where(
         is_empty, 0, 1 << (torch.arange(tokens, device=device) - first[job_of_token])[:, None]
