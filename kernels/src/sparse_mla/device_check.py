@@ -208,6 +208,7 @@ def make_timed_step(shape: Shape, rows: torch.Tensor, seed: int) -> Decode:
         scale=row.HEAD_SIZE**-0.5,
         out_scale=1.0,
         max_tokens=1 if slots is None else slots.max_tokens,
+        planned_tokens=None if slots is None else slots.tokens,
         split=shape.split,
         out=query.new_empty((shape.tokens, shape.heads, row.LATENT), dtype=torch.bfloat16),
         lse=None,

@@ -33,6 +33,9 @@ class FusedSlots:
     jobs: torch.Tensor
     """int32 [jobs, 4]: first token, tokens, first slot, slots; on the device of the indices"""
     max_tokens: int
+    """of a job"""
+    tokens: int
+    """of all jobs: what the query must have"""
 
 
 def fuse(indices: torch.Tensor, tokens_per_request: Sequence[int], heads: int) -> FusedSlots:
@@ -96,9 +99,8 @@ def fuse(indices: torch.Tensor, tokens_per_request: Sequence[int], heads: int) -
     )
     last = torch.cat([before[1:], opened[-1:]])
     jobs = torch.stack([first, count, begin, last - before], dim=1)
-    return FusedSlots(
-        fused.int(), masks.int(), jobs.int(), max((length for _, length in runs), default=1)
-    )
+    longest = max((length for _, length in runs), default=1)
+    return FusedSlots(fused.int(), masks.int(), jobs.int(), longest, tokens)
 
 
 def _runs(tokens_per_request: Sequence[int], heads: int) -> list[tuple[int, int]]:

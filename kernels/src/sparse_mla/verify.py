@@ -97,6 +97,7 @@ def make_step(case: Case, device: str = "cpu") -> Decode:
         scale=1 / math.sqrt(row.HEAD_SIZE),
         out_scale=1.0,
         max_tokens=1 if slots is None else slots.max_tokens,
+        planned_tokens=None if slots is None else slots.tokens,
         split=case.split,
         out=torch.full((tokens, case.heads, row.LATENT), math.nan, dtype=case.out_dtype),
         lse=torch.full((tokens, case.heads), math.nan),

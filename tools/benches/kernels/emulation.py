@@ -130,5 +130,6 @@ def _unfused(step: Decode) -> Decode:
         masks=None,
         jobs=None,
         max_tokens=1,
+        planned_tokens=None,
         out=torch.empty_like(step.out),
     )
