@@ -50,7 +50,7 @@ class Difference:
     """A result against the reference."""
 
     out: float
-    """the worst query row's error, relative to the row's length"""
+    """the worst query row's error, relative to the row's length; infinity where that is zero"""
     lse: float
     """absolute"""
 
@@ -110,7 +110,8 @@ def difference(step: Decode) -> Difference:
     out, lse = reference.decode(step)
     length = out.norm(dim=-1)
     error = (step.out.double() - out).norm(dim=-1)
-    relative = torch.where(length > 0, error / length.clamp(min=1e-300), error)
+    exactly = torch.where(error == 0, 0.0, math.inf)
+    relative = torch.where(length > 0, error / length.clamp(min=1e-300), exactly)
     assert step.lse is not None
     apart = torch.where(step.lse == lse, 0.0, (step.lse.double() - lse).abs())
     return Difference(_worst(relative), _worst(apart))
