@@ -163,6 +163,8 @@ REFUSED = {
     "a sink of NaN": (WrongValue, "finite", lambda _: {"sinks": torch.full((4,), torch.nan)}),
     "an infinite sink": (WrongValue, "-inf", lambda _: {"sinks": torch.full((4,), torch.inf)}),
     "a scale that is no number": (WrongValue, "finite", lambda _: {"bmm1_scale": float("nan")}),
+    "a scale beyond float32": (WrongValue, "float32", lambda _: {"bmm1_scale": 1e300}),
+    "an output scale beyond it": (WrongValue, "bmm2_scale", lambda _: {"bmm2_scale": -3.5e38}),
     "nine blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 9}),
     "no blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 0}),
     "other probabilities": (
