@@ -114,7 +114,7 @@ def difference(step: Decode) -> Difference:
     relative = torch.where(length > 0, error / length.clamp(min=1e-300), exactly)
     assert step.lse is not None
     apart = torch.where(step.lse == lse, 0.0, (step.lse.double() - lse).abs())
-    return Difference(_worst(relative), _worst(apart))
+    return Difference(worst(relative), worst(apart))
 
 
 def loaded_bytes(step: Decode) -> int:
@@ -125,7 +125,8 @@ def loaded_bytes(step: Decode) -> int:
     return int(used.sum()) * row.ROW_BYTES * (step.num_clusters // step.num_jobs)
 
 
-def _worst(values: torch.Tensor) -> float:
+def worst(values: torch.Tensor) -> float:
+    """The largest; infinity if one is NaN, which no comparison with a limit would see."""
     return math.inf if bool(values.isnan().any()) else float(values.max())
 
 
