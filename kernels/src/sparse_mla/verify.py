@@ -118,11 +118,18 @@ def difference(step: Decode) -> Difference:
 
 
 def loaded_bytes(step: Decode) -> int:
-    """What a run of the step must read of the cache: each used slot once for each row group."""
-    used = step.indices >= 0
-    if step.masks is not None:
-        used &= step.masks != 0
-    return int(used.sum()) * row.ROW_BYTES * (step.num_clusters // step.num_jobs)
+    """What a run of the step must load of the cache: each used slot once for each row group."""
+    return int(_is_used(step).sum()) * row.ROW_BYTES * (step.num_clusters // step.num_jobs)
+
+
+def distinct_bytes(step: Decode) -> int:
+    """The rows that a step uses, each once: the least that memory must give, whatever L2 serves."""
+    return len(step.indices[_is_used(step)].unique()) * row.ROW_BYTES
+
+
+def _is_used(step: Decode) -> torch.Tensor:
+    is_used = step.indices >= 0
+    return is_used if step.masks is None else is_used & (step.masks != 0)
 
 
 def worst(values: torch.Tensor) -> float:
