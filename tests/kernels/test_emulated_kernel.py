@@ -5,6 +5,7 @@ bytes that were read (each used row once for each row group, an empty slot never
 met no bank conflict. The bench runs the full set; here is the short one.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -79,6 +80,16 @@ def test_a_token_without_rows_is_exactly_zero_and_loads_nothing(has_sinks):
         torch.testing.assert_close(step.lse[0], step.sinks)
     else:
         assert bool((step.lse == -torch.inf).all())
+
+
+@pytest.mark.parametrize("wrong", [1e-30, math.nan])
+def test_a_token_without_rows_that_is_nearly_zero_is_not_good(wrong):
+    step = run(Case(slots=70, empty=1.0), 4)
+    assert verify.difference(step).is_within(split=True)
+
+    step.out[0, 3, 7] = wrong
+
+    assert verify.difference(step).out == math.inf
 
 
 def test_sinks_take_weight_and_give_nothing():

@@ -97,6 +97,24 @@ def test_a_negative_index_becomes_one_that_no_cache_has():
     assert slots.indices[:2].tolist() == [3, 2**31 - 2]
 
 
+def test_the_largest_index_is_no_empty_slot():
+    indices = torch.tensor([[3, 4], [2**31 - 1, -1]], dtype=torch.int32)
+
+    slots = fuse(indices, (1, 1), heads=16)
+
+    assert chosen_rows(slots, 0, 0) == [3, 4]
+    assert chosen_rows(slots, 1, 0) == [2**31 - 2]
+
+
+def test_two_indices_that_no_cache_has_stay_with_their_own_token():
+    indices = torch.tensor([[-9, -7, 2**31 - 1], [3, 4, -1]], dtype=torch.int32)
+
+    slots = fuse(indices, (2,), heads=16)
+
+    assert chosen_rows(slots, 0, 0) == [2**31 - 2] * 3
+    assert chosen_rows(slots, 0, 1) == [3, 4]
+
+
 def test_bad_input_is_refused():
     indices = random_choice(4, 8, 10, 0)
 

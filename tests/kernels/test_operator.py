@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sparse_mla import fuse, nvfp4_sparse_mla_decode, nvfp4_sparse_mla_decode_fused, op, verify
+from sparse_mla.checks import check
 from sparse_mla.errors import (
     IndexOutOfRange,
     SparseMlaError,
@@ -162,6 +163,8 @@ REFUSED = {
     "a sink of NaN": (WrongValue, "finite", lambda _: {"sinks": torch.full((4,), torch.nan)}),
     "an infinite sink": (WrongValue, "-inf", lambda _: {"sinks": torch.full((4,), torch.inf)}),
     "a scale that is no number": (WrongValue, "finite", lambda _: {"bmm1_scale": float("nan")}),
+    "a scale beyond float32": (WrongValue, "float32", lambda _: {"bmm1_scale": 1e300}),
+    "an output scale beyond it": (WrongValue, "bmm2_scale", lambda _: {"bmm2_scale": -3.5e38}),
     "nine blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 9}),
     "no blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 0}),
     "other probabilities": (
@@ -200,6 +203,33 @@ def test_jobs_outside_the_step_are_refused(step):
 
     with pytest.raises(WrongShape, match="jobs"):
         nvfp4_sparse_mla_decode_fused(step.query, step.rows, slots, step.scale)
+
+
+@pytest.mark.parametrize("tokens", [2, 4])
+def test_a_plan_for_another_number_of_tokens_is_refused(step, tokens):
+    query = step.query[:1].repeat(tokens, 1, 1)
+    slots = fuse(step.indices, (2, 1), heads=4)
+
+    with pytest.raises(WrongShape, match=f"jobs is 2 for 3 tokens; expected jobs for {tokens} tok"):
+        nvfp4_sparse_mla_decode_fused(query, step.rows, slots, step.scale)
+
+
+def test_a_plan_is_held_against_the_query_without_reading_its_tensors_back():
+    # Tensors without memory, as nothing of a GPU's is read: only the plan's own count can tell.
+    step = verify.make_step(Case(slots=20, requests=(2, 1)), "meta")
+    check(step)
+
+    with pytest.raises(WrongShape, match="jobs for 3 tokens"):
+        check(replace(step, planned_tokens=2))
+
+
+def test_tokens_without_a_job_are_refused(step):
+    slots = fuse(step.indices[:0], (), heads=4)
+
+    with pytest.raises(WrongShape, match="jobs is 0 for 0 tokens"):
+        nvfp4_sparse_mla_decode_fused(step.query, step.rows, slots, step.scale)
+    with pytest.raises(WrongShape, match="jobs is 0 for 3 tokens"):
+        nvfp4_sparse_mla_decode_fused(step.query, step.rows, replace(slots, tokens=3), step.scale)
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 1), (12, 0)])

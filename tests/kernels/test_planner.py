@@ -2,8 +2,14 @@
 
 import pytest
 
-from sparse_mla.errors import WrongShape
-from sparse_mla.planner import CLUSTER_STAGES, GB200, H200, Capacity, choose_cluster_blocks
+from sparse_mla.errors import WrongShape, WrongValue
+from sparse_mla.planner import Capacity, choose_cluster_blocks
+
+# A GPC's count of multiprocessors differs by part; a real device is asked.
+GB200 = Capacity.of_gpcs((18, 18, 18, 18, 18, 18, 20, 20))
+"""148 multiprocessors in eight GPCs."""
+H200 = Capacity.of_gpcs((16, 16, 16, 16, 16, 16, 18, 18))
+"""132 multiprocessors."""
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 8), (15, 8), (20, 6), (30, 4), (35, 3)])
@@ -26,15 +32,18 @@ def test_seven_blocks_are_never_chosen_because_eight_fit_as_often():
         assert chosen >= {3, 4, 5, 6, 8}
 
 
-@pytest.mark.parametrize("tokens", [60, 149, 256, 1000])
-def test_beyond_one_wave_no_other_size_takes_less(tokens):
-    def cost(blocks):
-        waves = -(-tokens // GB200.clusters[blocks])
-        return waves * (-(-64 // blocks) + CLUSTER_STAGES)
-
-    chosen = choose_cluster_blocks(tokens, 2048, GB200)
-
-    assert cost(chosen) == min(cost(blocks) for blocks in (8, 6, 5, 4, 3, 2, 1))
+# By hand, 64 stages a token: waves x (stages of a block + 7), for 8, 6, 5, 4, 3, 2 and 1 blocks.
+@pytest.mark.parametrize(
+    ("tokens", "blocks"),
+    [
+        (60, 2),  # 1 x 39; 4 blocks: 2 x 23
+        (149, 4),  # 5 x 23; 3 blocks: 4 x 29, 2 blocks: 3 x 39
+        (256, 1),  # 2 x 71; 2 blocks: 4 x 39
+        (1000, 1),  # 7 x 71; 2 blocks: 14 x 39
+    ],
+)
+def test_beyond_one_wave_no_other_size_takes_less(tokens, blocks):
+    assert choose_cluster_blocks(tokens, 2048, GB200) == blocks
 
 
 def test_more_tokens_than_multiprocessors_take_one_block_each():
@@ -55,3 +64,9 @@ def test_a_device_that_runs_no_large_cluster_gets_a_small_one():
 def test_a_step_without_clusters_is_refused():
     with pytest.raises(WrongShape, match="at least one cluster"):
         choose_cluster_blocks(0, 2048, GB200)
+
+
+@pytest.mark.parametrize("slots", [1, 2048])
+def test_a_device_that_runs_no_cluster_is_refused(slots):
+    with pytest.raises(WrongValue, match="room for one cluster"):
+        choose_cluster_blocks(2, slots, Capacity.of_gpcs(()))

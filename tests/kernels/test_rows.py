@@ -1,13 +1,17 @@
 """The row's small formats: the emulator's conversions and the reference's, against torch's own.
 
 Three writings of each format that share nothing: torch's casts, the reference's tables in float64,
-and the emulator's integer arithmetic. Equal means bit for bit.
+and the emulator's integer arithmetic. Equal means bit for bit. Whole rows are read as the `nvfp4`
+package reads them.
 """
 
 import ctypes
 
 import torch
 
+from benches.kernels.rows import every_product
+from nvfp4 import golden
+from nvfp4 import row as codec_row
 from sparse_mla import emulated, reference, row
 
 BYTES = torch.arange(256, dtype=torch.uint8)
@@ -96,3 +100,24 @@ def test_products_of_codes_and_scales_are_exact_in_halves():
     products = codes[:, None] * BYTES.view(torch.float8_e4m3fn).double()
 
     assert same(products.to(torch.float16).double(), products)
+
+
+def test_the_codec_and_the_kernel_read_the_same_row():
+    # Two packages that import nothing of each other: every scale with every code, every rope byte.
+    random = torch.randint(
+        0, 256, (200, row.ROW_BYTES), dtype=torch.uint8, generator=torch.Generator().manual_seed(9)
+    )
+    packed = torch.cat([every_product(), random])
+
+    assert same(reference.decode_rows(packed), golden.dequantise(packed).double())
+
+
+def test_the_codec_and_the_kernel_give_a_row_the_same_sizes():
+    kernel = (row.ROW_BYTES, row.LATENT, row.ROPE, row.GROUP, row.HEAD_SIZE)
+    codec = (codec_row.ROW_BYTES, codec_row.LATENT, codec_row.ROPE, codec_row.GROUP)
+
+    assert kernel == (*codec, codec_row.WIDTH)
+    assert slice(0, row.ROPE_AT) == codec_row.CODE_BYTES
+    assert slice(row.ROPE_AT, row.SCALES_AT) == codec_row.ROPE_BYTES
+    assert min(codec_row.SCALE_BYTES) == row.SCALES_AT
+    assert max(codec_row.SCALE_BYTES) == row.ROW_BYTES - 1

@@ -65,7 +65,7 @@ def nvfp4_sparse_mla_decode_fused(
     return_lse: bool = False,
     probabilities: Probabilities = "fp16",
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The same for tokens whose slots `fusion.fuse` has planned.
+    """The same for the tokens whose slots `fusion.fuse` has planned, all of them.
 
     A NaN in a row that one token of a job chose reaches the job's other tokens too.
     """
@@ -75,6 +75,7 @@ def nvfp4_sparse_mla_decode_fused(
         masks=slots.masks,
         jobs=slots.jobs,
         max_tokens=slots.max_tokens,
+        planned_tokens=slots.tokens,
         scale=float(bmm1_scale),
         out_scale=float(bmm2_scale),
         split=_is_split(probabilities),
@@ -125,6 +126,7 @@ def _step(
         scale=1.0,
         out_scale=1.0,
         max_tokens=1,
+        planned_tokens=None,
         split=False,
         out=out,
         lse=lse,

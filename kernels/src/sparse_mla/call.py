@@ -74,6 +74,8 @@ class Decode:
     out_scale: float
     max_tokens: int
     """of a job; 1 without jobs"""
+    planned_tokens: int | None
+    """of all jobs, known without reading them back; None without jobs"""
     split: bool
     """probabilities as two halves each, to 22 bits, instead of one"""
     out: torch.Tensor

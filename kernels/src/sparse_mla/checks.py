@@ -2,7 +2,8 @@
 
 Values stay on the device, since reading them back would stop the stream. An index outside the cache
 and a sink that is no logit are refused where tensors are on the CPU; on a GPU they turn the tokens
-that use them into NaN. Jobs and masks on a GPU are taken as `fusion.fuse` made them.
+that use them into NaN. Jobs and masks on a GPU are taken as `fusion.fuse` made them, for as many
+tokens as the query has: a token without a job would be left unwritten.
 """
 
 import math
@@ -77,8 +78,8 @@ def check(step: Decode) -> None:
         if name in ("query", "out", "kv_cache") and tensor.data_ptr() % ALIGNMENT:
             raise WrongLayout(name, "is not aligned", f"a multiple of {ALIGNMENT} bytes")
     for name, value in (("bmm1_scale", step.scale), ("bmm2_scale", step.out_scale)):
-        if not math.isfinite(value):
-            raise WrongValue(name, value, "a finite number")
+        if not abs(value) <= torch.finfo(torch.float32).max:  # as NaN is not either
+            raise WrongValue(name, value, "a finite float32, as the kernel takes it")
     if step.indices.device.type == "cpu":
         _check_values(step)
 
@@ -119,6 +120,9 @@ def _check_shapes(step: Decode) -> None:
         _expect_shape("indices", step.indices, (step.indices.numel(),))
         _expect_dtype("jobs", step.jobs, torch.int32)
         _expect_shape("jobs", step.jobs, (len(step.jobs), 4))
+        if step.planned_tokens != tokens or (tokens and not len(step.jobs)):
+            found = f"{len(step.jobs)} for {step.planned_tokens} tokens"
+            raise WrongShape("jobs", found, f"jobs for {tokens} tokens, as the query has")
     if step.masks is not None:
         if step.jobs is None:
             raise WrongShape("masks", list(step.masks.shape), "jobs beside them, or None")

@@ -19,11 +19,15 @@ def decode(step: Decode, cluster_blocks: int) -> None:
     index = step.query.device.index
     with torch.cuda.device(index):
         library = _load(architecture(index))
-        blocks = cluster_blocks or choose_cluster_blocks(
-            step.num_clusters, step.slots_per_job, capacity(index, step.row_tiles, step.split)
-        )
+        blocks = cluster_blocks or planned_blocks(step)
         call = step.to_call(blocks, torch.cuda.current_stream(index).cuda_stream)
         _succeed(library, library.sparse_mla_decode(ctypes.byref(call)))
+
+
+def planned_blocks(step: Decode) -> int:
+    """The blocks of a cluster that the planner chooses for a step on its device."""
+    resident = capacity(step.query.device.index, step.row_tiles, step.split)
+    return choose_cluster_blocks(step.num_clusters, step.slots_per_job, resident)
 
 
 def prepare(index: int) -> None:

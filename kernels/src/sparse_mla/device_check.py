@@ -1,7 +1,8 @@
 """`kernels/device_check.sh`: build, compare and time the kernel on the GPU of this machine.
 
 Times are of launches back to back in a CUDA graph, each over rows and queries of its own: together
-they read more than twice the L2 cache, so rows come from memory as they do in a decode step.
+their distinct rows are more than twice the L2 cache, so rows come from memory as they do in a
+decode step.
 """
 
 import json
@@ -30,12 +31,10 @@ REPLAYS = 12
 HBM_BYTES_PER_S = {
     "H100": 3.35e12,
     "H200": 4.8e12,
-    "B200": 8.0e12,  # GB200 too
+    "B200": 8.0e12,  # GB200 too, by its name
     "B300": 8.0e12,
 }
-"""By the vendor's sheets; for the last column only."""
-
-
+"""By the vendor's sheets; for floors only."""
 CACHE_ROWS = 1 << 23
 """3 GB: a row is rarely drawn twice while L2 still has it."""
 SHARED = 0.8
@@ -150,11 +149,16 @@ def bad_index_is_nan() -> bool:
 
 
 def time_shape(shape: Shape, rows: torch.Tensor, card: str) -> dict[str, float | int | str]:
-    """The median and best time of a launch, and what it moved."""
-    step_bytes = shape.tokens * shape.slots * row.ROW_BYTES
+    """The median and best time of a launch, and what it moved.
+
+    `loaded_gb_per_s` counts a row as often as clusters load it, L2's part included; `hbm_floor_us`
+    is the time that memory needs for the distinct rows alone.
+    """
+    steps = [make_timed_step(shape, rows, seed=0)]
+    distinct = verify.distinct_bytes(steps[0])
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    launches = max(4, -(-5 * l2_bytes // (2 * step_bytes)))
-    steps = [make_timed_step(shape, rows, seed) for seed in range(launches)]
+    launches = max(4, -(-5 * l2_bytes // (2 * distinct)))
+    steps += [make_timed_step(shape, rows, seed) for seed in range(1, launches)]
     times_us = sorted(time_graph(steps, shape.blocks))
     median_us = times_us[len(times_us) // 2]
     loaded = verify.loaded_bytes(steps[0])
@@ -165,13 +169,13 @@ def time_shape(shape: Shape, rows: torch.Tensor, card: str) -> dict[str, float |
         "heads": shape.heads,
         "alike": shape.request_tokens,
         "fused": "yes" if shape.is_fused else "",
-        "blocks": shape.blocks or 0,
+        "blocks": shape.blocks or device.planned_blocks(steps[0]),
         "mode": "fp16x2" if shape.split else "fp16",
         "us": round(median_us, 2),
         "best_us": round(times_us[0], 2),
-        "gb_per_s": round(loaded / median_us / 1e3, 1),
+        "loaded_gb_per_s": round(loaded / median_us / 1e3, 1),
         "tflops": round(work / median_us / 1e6, 1),
-        "hbm_floor_us": round(loaded / peak * 1e6, 2) if peak else "",
+        "hbm_floor_us": round(distinct / peak * 1e6, 2) if peak else "",
     }
 
 
@@ -208,6 +212,7 @@ def make_timed_step(shape: Shape, rows: torch.Tensor, seed: int) -> Decode:
         scale=row.HEAD_SIZE**-0.5,
         out_scale=1.0,
         max_tokens=1 if slots is None else slots.max_tokens,
+        planned_tokens=None if slots is None else slots.tokens,
         split=shape.split,
         out=query.new_empty((shape.tokens, shape.heads, row.LATENT), dtype=torch.bfloat16),
         lse=None,

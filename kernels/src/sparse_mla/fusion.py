@@ -33,6 +33,9 @@ class FusedSlots:
     jobs: torch.Tensor
     """int32 [jobs, 4]: first token, tokens, first slot, slots; on the device of the indices"""
     max_tokens: int
+    """of a job"""
+    tokens: int
+    """of all jobs: what the query must have"""
 
 
 def fuse(indices: torch.Tensor, tokens_per_request: Sequence[int], heads: int) -> FusedSlots:
@@ -61,15 +64,16 @@ def fuse(indices: torch.Tensor, tokens_per_request: Sequence[int], heads: int) -
         torch.arange(len(runs), device=device), count, output_size=tokens
     )
 
+    # A bad index becomes the one index that no cache has, for the kernel to refuse: a negative one
+    # other than -1, and the largest, which would pass for an empty slot.
+    is_bad = (indices < -1) | (indices == _NOTHING)
+    named = torch.where(indices == -1, _NOTHING, torch.where(is_bad, _NOTHING - 1, indices)).long()
     # Sort by job, row, and how often the token has named the row before: a row that a token names
     # twice counts twice, so the second naming gets a slot of its own.
-    ordered = indices.sort(dim=1).values.long()
-    earlier = torch.searchsorted(ordered, ordered)
-    occurrence = torch.arange(slots, device=device) - earlier
-    is_empty = ordered == -1
-    # A negative index other than -1 becomes one that no cache has, for the kernel to refuse.
-    named = torch.where(is_empty, _NOTHING, torch.where(ordered < -1, _NOTHING - 1, ordered))
-    key = (job_of_token[:, None] << _INDEX_BITS | named) << _OCCURRENCE_BITS
+    ordered = named.sort(dim=1).values
+    occurrence = torch.arange(slots, device=device) - torch.searchsorted(ordered, ordered)
+    is_empty = ordered == _NOTHING
+    key = (job_of_token[:, None] << _INDEX_BITS | ordered) << _OCCURRENCE_BITS
     key = torch.where(is_empty, key, key | occurrence).flatten()
     bit = torch.where(
         is_empty, 0, 1 << (torch.arange(tokens, device=device) - first[job_of_token])[:, None]
@@ -95,9 +99,8 @@ def fuse(indices: torch.Tensor, tokens_per_request: Sequence[int], heads: int) -
     )
     last = torch.cat([before[1:], opened[-1:]])
     jobs = torch.stack([first, count, begin, last - before], dim=1)
-    return FusedSlots(
-        fused.int(), masks.int(), jobs.int(), max((length for _, length in runs), default=1)
-    )
+    longest = max((length for _, length in runs), default=1)
+    return FusedSlots(fused.int(), masks.int(), jobs.int(), longest, tokens)
 
 
 def _runs(tokens_per_request: Sequence[int], heads: int) -> list[tuple[int, int]]:

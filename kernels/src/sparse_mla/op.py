@@ -17,8 +17,8 @@ from sparse_mla.checks import check, check_blocks
 NAME = "millrace::sparse_mla_decode"
 SCHEMA = (
     "(Tensor query, Tensor rows, Tensor indices, Tensor? masks, Tensor? jobs, Tensor? sinks,"
-    " float scale, float out_scale, int max_tokens, bool split, Tensor(a!) out, Tensor(b!)? lse,"
-    " int cluster_blocks) -> ()"
+    " float scale, float out_scale, int max_tokens, int? planned_tokens, bool split,"
+    " Tensor(a!) out, Tensor(b!)? lse, int cluster_blocks) -> ()"
 )
 
 

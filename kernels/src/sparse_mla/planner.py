@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparse_mla import row
-from sparse_mla.errors import WrongShape
+from sparse_mla.errors import WrongShape, WrongValue
 
 PREFERRED_BLOCKS = (8, 6, 5, 4, 3)
 """Seven is left out: the 16 to 18 multiprocessors of a GPC hold two clusters of 7 and two of 8."""
@@ -19,8 +19,7 @@ SATURATED_BLOCKS = (8, 6, 5, 4, 3, 2, 1)
 """Beyond one wave: with more tokens than multiprocessors, one block each is best."""
 CLUSTER_STAGES = 7
 """What a cluster pays once (launch, query, filling the pipeline, merge), in stages of a block. Not
-measured: the article's times are 5.5 us plus 0.43 a token, so at 15 tokens 8 stages take 6.5 us. A
-GPU's run of device_check.sh corrects it."""
+measured; more of them favours fewer waves. A GPU's run of device_check.sh corrects it."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,11 @@ class Capacity:
         return cls({size: sum(count // size for count in multiprocessors) for size in sizes})
 
 
-GB200 = Capacity.of_gpcs((18, 18, 18, 18, 18, 18, 20, 20))
-"""148 multiprocessors in eight GPCs; a GPC's count differs by part, so a device is asked."""
-H200 = Capacity.of_gpcs((16, 16, 16, 16, 16, 16, 18, 18))
-"""132 multiprocessors; the same caveat."""
-
-
 def choose_cluster_blocks(clusters: int, slots: int, capacity: Capacity) -> int:
-    """Blocks per cluster, for a step of so many clusters (jobs x row groups) of so many slots."""
+    """Blocks per cluster, for a step of so many clusters (jobs x row groups) of so many slots.
+
+    WrongShape for a step without clusters, WrongValue for a device that runs none.
+    """
     if clusters < 1 or slots < 0:
         raise WrongShape(
             "the step", f"{clusters} clusters of {slots} slots", "at least one cluster"
@@ -59,4 +55,6 @@ def choose_cluster_blocks(clusters: int, slots: int, capacity: Capacity) -> int:
         return waves * (-(-stages // size) + CLUSTER_STAGES), size
 
     possible = [size for size in SATURATED_BLOCKS if size <= stages and capacity.clusters[size]]
-    return min(possible or [1], key=cost)
+    if not possible:
+        raise WrongValue("the device's capacity", dict(capacity.clusters), "room for one cluster")
+    return min(possible, key=cost)

@@ -50,7 +50,7 @@ class Difference:
     """A result against the reference."""
 
     out: float
-    """the worst query row's error, relative to the row's length"""
+    """the worst query row's error, relative to the row's length; infinity where that is zero"""
     lse: float
     """absolute"""
 
@@ -97,6 +97,7 @@ def make_step(case: Case, device: str = "cpu") -> Decode:
         scale=1 / math.sqrt(row.HEAD_SIZE),
         out_scale=1.0,
         max_tokens=1 if slots is None else slots.max_tokens,
+        planned_tokens=None if slots is None else slots.tokens,
         split=case.split,
         out=torch.full((tokens, case.heads, row.LATENT), math.nan, dtype=case.out_dtype),
         lse=torch.full((tokens, case.heads), math.nan),
@@ -109,21 +110,30 @@ def difference(step: Decode) -> Difference:
     out, lse = reference.decode(step)
     length = out.norm(dim=-1)
     error = (step.out.double() - out).norm(dim=-1)
-    relative = torch.where(length > 0, error / length.clamp(min=1e-300), error)
+    exactly = torch.where(error == 0, 0.0, math.inf)
+    relative = torch.where(length > 0, error / length.clamp(min=1e-300), exactly)
     assert step.lse is not None
     apart = torch.where(step.lse == lse, 0.0, (step.lse.double() - lse).abs())
-    return Difference(_worst(relative), _worst(apart))
+    return Difference(worst(relative), worst(apart))
 
 
 def loaded_bytes(step: Decode) -> int:
-    """What a run of the step must read of the cache: each used slot once for each row group."""
-    used = step.indices >= 0
-    if step.masks is not None:
-        used &= step.masks != 0
-    return int(used.sum()) * row.ROW_BYTES * (step.num_clusters // step.num_jobs)
+    """What a run of the step must load of the cache: each used slot once for each row group."""
+    return int(_is_used(step).sum()) * row.ROW_BYTES * (step.num_clusters // step.num_jobs)
 
 
-def _worst(values: torch.Tensor) -> float:
+def distinct_bytes(step: Decode) -> int:
+    """The rows that a step uses, each once: the least that memory must give, whatever L2 serves."""
+    return len(step.indices[_is_used(step)].unique()) * row.ROW_BYTES
+
+
+def _is_used(step: Decode) -> torch.Tensor:
+    is_used = step.indices >= 0
+    return is_used if step.masks is None else is_used & (step.masks != 0)
+
+
+def worst(values: torch.Tensor) -> float:
+    """The largest; infinity if one is NaN, which no comparison with a limit would see."""
     return math.inf if bool(values.isnan().any()) else float(values.max())
 
 

@@ -62,14 +62,39 @@ def group_of(members: np.ndarray) -> tuple[int, list[int]]:
         return 0x7F, [0] * 16
     with np.errstate(all="ignore"):
         wanted = np.float32(np.abs(members).max()) * np.float32(1 / 6)
-        scale = e4m3_byte(max(float(wanted), 2.0**-9))
-        reciprocal = np.float32(1) / np.float32(e4m3_value(scale))
-        scaled = members * reciprocal
-    codes = [
+    scale = e4m3_byte(max(float(wanted), 2.0**-9))
+    return scale, codes_of(members, scale)
+
+
+def codes_of(members: np.ndarray, scale: int) -> list[int]:
+    """Codes of sixteen float32 values, none of them NaN, under a scale byte."""
+    with np.errstate(all="ignore"):
+        scaled = members * (np.float32(1) / np.float32(e4m3_value(scale)))
+    return [
         nearest(abs(float(value)), E2M1) | (8 if np.signbit(member) else 0)
         for value, member in zip(scaled, members, strict=True)
     ]
-    return scale, codes
+
+
+def searched_scale(members: np.ndarray) -> int:
+    """Scale byte of sixteen finite float32 values that the search takes."""
+    first, _ = group_of(members)
+    candidates = [min(max(first + step, 1), 126) for step in (0, 1, 2, 3, 4, 5, 6, -1)]
+    return min(candidates, key=lambda scale: squared_error(members, scale))  # the first of equals
+
+
+def squared_error(members: np.ndarray, scale: int) -> np.float32:
+    """In float32, summed in the definition's order: the upper half onto the lower, four times."""
+    signs = [-1 if np.signbit(member) else 1 for member in members]
+    values = [
+        sign * E2M1[code & 7] * e4m3_value(scale)
+        for sign, code in zip(signs, codes_of(members, scale), strict=True)
+    ]
+    with np.errstate(all="ignore"):
+        squares = (np.array(values, np.float32) - members) ** 2
+        while len(squares) > 1:
+            squares = squares[: len(squares) // 2] + squares[len(squares) // 2 :]
+    return squares[0]
 
 
 def values_of(row: bytes) -> list[float]:

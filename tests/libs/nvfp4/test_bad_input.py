@@ -123,6 +123,7 @@ ATTENTION = {
     "counts below none": ({"chosen": counted(0, -1)}, errors.CountOutOfRange, "got -1 at token 1"),
     "counts of others": ({"chosen": counted(1, 1, 1)}, errors.WrongShape, r"counts .* \[2\]"),
     "a scale of NaN": ({"scale": float("nan")}, errors.WrongValue, "finite"),
+    "a scale beyond float32": ({"scale": -1e300}, errors.WrongValue, "finite float32, got -1e"),
     "sinks of others": ({"sinks": torch.zeros(9)}, errors.WrongShape, r"sinks of shape \[8\]"),
     "an infinite sink": (
         {"sinks": torch.tensor([0.0] * 7 + [torch.inf])},

@@ -138,13 +138,34 @@ def altered(**changes):
         ({"latents": torch.zeros(96, 512)}, errors.WrongValue, "not all zero"),
         ({"rope": torch.zeros(95, 64)}, errors.WrongShape, r"\[96, 64\], got \[95, 64\]"),
         ({"queries": torch.zeros(0, 4, 576)}, errors.WrongShape, "something in it"),
+        ({"softmax_scale": float("nan")}, errors.WrongValue, "softmax_scale a finite"),
+        ({"softmax_scale": 1e300}, errors.WrongValue, "softmax_scale a finite"),
         ({"visible": torch.tensor([0] * 8)}, errors.WrongValue, "1 to 96"),
         ({"visible": torch.tensor([5] * 7)}, errors.WrongShape, r"\[8\], got \[7\]"),
     ],
 )
 def test_a_context_that_cannot_be_calibrated_on_is_refused(changes, error, says):
-    with pytest.raises(error, match=says):
-        calibrate([altered(**changes), altered(**changes)])
+    for may_centre in (False, True):
+        with pytest.raises(error, match=says):
+            calibrate([altered(**changes), altered(**changes)], may_centre=may_centre)
+
+
+def test_a_context_among_others_whose_output_is_zero_is_refused():
+    empty = altered(latents=torch.zeros(96, row.LATENT))
+
+    with pytest.raises(errors.WrongValue, match="output of context 2 finite and not all zero"):
+        calibrate([resting_on_a_first_token(1), resting_on_a_first_token(2), empty])
+
+
+@pytest.mark.parametrize("exponents", [(), (0.0, float("nan")), (float("inf"),)])
+def test_exponents_that_are_none_or_no_numbers_are_refused(exponents):
+    with pytest.raises(errors.WrongValue, match="exponents finite, at least one"):
+        calibrate([resting_on_a_first_token(1), resting_on_a_first_token(2)], exponents)
+
+
+def test_an_exponent_that_no_scale_can_hold_is_refused():
+    with pytest.raises(errors.WrongValue, match="exponent of scales that float32 holds, got 900"):
+        channel_scales(drawn("lognormal")[1].latents, 900.0)
 
 
 def test_one_context_is_not_enough():

@@ -1,5 +1,6 @@
 #pragma once
-// What a launch is told. Filled by Python (`library.py` mirrors both structs field by field).
+// What a launch is told. Filled by Python: `call.py` mirrors DecodeCall field by field, and
+// `fusion.py` makes jobs as int32 [jobs, 4].
 #include <cstdint>
 
 namespace sparse_mla {

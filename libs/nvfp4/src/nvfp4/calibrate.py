@@ -18,6 +18,7 @@ rows: put `Transform.digest()` into every cache key.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,6 +59,7 @@ class Context:
                 raise errors.WrongShape(name, "with something in it", list(tensor.shape))
             if not tensor.isfinite().all():
                 raise errors.WrongValue(name, "finite", "NaN or infinity")
+        checks.finite("softmax_scale", self.softmax_scale)
         if self.visible is not None:
             checks.memory("visible", self.visible, (torch.int64,), (tokens,))
             if not ((self.visible >= 1) & (self.visible <= len(self.latents))).all():
@@ -119,16 +121,25 @@ def calibrate(
     exponents: Sequence[float] = EXPONENTS,
     may_centre: bool = True,
 ) -> Calibration:
-    """The choice that loses least on contexts left out of its fit, fitted again on all of them."""
+    """The choice that loses least on contexts left out of its fit, fitted again on all of them.
+
+    WrongValue for fewer than two contexts, one whose attention gives nothing to lose, no exponents.
+    """
     for context in contexts:
         context.check()
     if len(contexts) < 2:
         raise errors.WrongValue(
             "contexts", "of at least two, to judge one by others", len(contexts)
         )
+    if not exponents or not all(math.isfinite(exponent) for exponent in exponents):
+        raise errors.WrongValue("exponents", "finite, at least one", exponents)
     centred = (False, True) if may_centre else (False,)
     choices = [Choice(is_centred, exponent) for is_centred in centred for exponent in exponents]
     wanted = [context.output() for context in contexts]
+    for number, want in enumerate(wanted):  # a loss is relative to it
+        if not 0 < (length := float(want.norm())) < math.inf:
+            name = f"the attention output of context {number}"
+            raise errors.WrongValue(name, "finite and not all zero", length)
     losses = dict.fromkeys(choices, 0.0)
     for left_out, (context, want) in enumerate(zip(contexts, wanted, strict=True)):
         others = [*contexts[:left_out], *contexts[left_out + 1 :]]
@@ -180,7 +191,10 @@ def channel_scales(latents: torch.Tensor, exponent: float) -> torch.Tensor:
         raise errors.WrongValue("latents", "finite and not all zero", float(largest))
     wanted = rms.clamp(min=float(largest) * FLOOR) ** exponent
     size = (rms / wanted).square().mean().sqrt()
-    return torch.exp2(torch.log2(wanted * size).round()).float()
+    scales = torch.exp2(torch.log2(wanted * size).round()).float()
+    if not ((scales > 0) & scales.isfinite()).all():
+        raise errors.WrongValue("exponent", "of scales that float32 holds", exponent)
+    return scales
 
 
 def loss(

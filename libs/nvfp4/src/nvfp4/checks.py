@@ -94,10 +94,15 @@ def chosen(indices: torch.Tensor, counts: torch.Tensor | None, tokens: int) -> N
         raise errors.CountOutOfRange(token, int(counts[token]), slots)
 
 
+def finite(name: str, value: float) -> None:
+    """A number that float32 holds: a larger one would become infinity on its way to native code."""
+    if not abs(value) <= torch.finfo(torch.float32).max:
+        raise errors.WrongValue(name, "a finite float32", value)
+
+
 def softmax(scale: float, sinks: torch.Tensor | None, heads: int) -> None:
     """A finite score scale, and one float32 sink logit for each head: finite, or -inf for none."""
-    if not abs(scale) < float("inf"):
-        raise errors.WrongValue("scale", "a finite number", scale)
+    finite("scale", scale)
     if sinks is None:
         return
     memory("sinks", sinks, (torch.float32,), (heads,))
