@@ -167,6 +167,7 @@ REFUSED = {
     "an output scale beyond it": (WrongValue, "bmm2_scale", lambda _: {"bmm2_scale": -3.5e38}),
     "nine blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 9}),
     "no blocks": (WrongValue, "1 to 8", lambda _: {"num_ctas_per_token": 0}),
+    "FlashInfer's other backend": (WrongValue, "'cuda'", lambda _: {"backend": "cake"}),
     "other probabilities": (
         WrongValue,
         "'fp8'; expected 'fp16' or 'fp16x2'",

@@ -28,6 +28,7 @@ def nvfp4_sparse_mla_decode(
     bmm2_scale: float = 1.0,
     out: torch.Tensor | None = None,
     num_ctas_per_token: int | None = None,
+    backend: Literal["cuda"] = "cuda",
     *,
     sinks: torch.Tensor | None = None,
     return_lse: bool = False,
@@ -38,10 +39,12 @@ def nvfp4_sparse_mla_decode(
     `kv_cache` is uint8 [..., 352]; an index counts its rows, -1 is an empty slot. The query is
     e4m3, float16 or bfloat16; `bmm1_scale` multiplies the scores, `bmm2_scale` the output. `out`
     [tokens, heads, 512] is bfloat16 (made if missing), float16 or float32. `num_ctas_per_token`
-    (1 to 8) overrides the planner. `sinks` [heads] are natural logits that take weight and give
-    nothing. The log-sum-exp [tokens, heads] is natural, sinks included. A token without rows gives
-    zeros, and its sink or minus infinity. Raises a `SparseMlaError` for what does not fit.
+    (1 to 8) overrides the planner. Of FlashInfer's `backend`s there is one, and tensors on a CPU go
+    to the reference. `sinks` [heads] are natural logits that take weight and give nothing. The
+    log-sum-exp [tokens, heads] is natural, sinks included. A token without rows gives zeros, and
+    its sink or minus infinity. Raises a `SparseMlaError` for what does not fit.
     """
+    _check_backend(backend)
     step = _step(query, kv_cache, indices, out, sinks, return_lse)
     step = replace(
         step,
@@ -60,6 +63,7 @@ def nvfp4_sparse_mla_decode_fused(
     bmm2_scale: float = 1.0,
     out: torch.Tensor | None = None,
     num_ctas_per_token: int | None = None,
+    backend: Literal["cuda"] = "cuda",
     *,
     sinks: torch.Tensor | None = None,
     return_lse: bool = False,
@@ -69,6 +73,7 @@ def nvfp4_sparse_mla_decode_fused(
 
     A NaN in a row that one token of a job chose reaches the job's other tokens too.
     """
+    _check_backend(backend)
     step = _step(query, kv_cache, slots.indices, out, sinks, return_lse)
     step = replace(
         step,
@@ -93,6 +98,12 @@ def run(
         arguments = [getattr(step, field.name) for field in fields(step)]
         op.call(*arguments, cluster_blocks or 0)
     return step.out if step.lse is None else (step.out, step.lse)
+
+
+def _check_backend(backend: str) -> None:
+    """FlashInfer's "cake" is another kernel."""
+    if backend != "cuda":
+        raise WrongValue("backend", backend, "'cuda'")
 
 
 def _is_split(probabilities: Probabilities) -> bool:

@@ -6,6 +6,7 @@ split_prefill  LayerSplit on 2 and 4 ranks over gloo
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from benches.kv_layout import split_prefill, transfers
@@ -25,7 +26,12 @@ def main() -> int:
     parser.add_argument("--only", choices=("transfers", "split_prefill"))
     parser.add_argument("--context", type=int, default=4000, help="tokens of the prompt")
     parser.add_argument("--reads", type=int, default=15, help="timed reads of each layout")
-    parser.add_argument("--kv-dtype", default="auto", help="as vLLM's --kv-cache-dtype")
+    parser.add_argument(
+        "--kv-dtype",
+        nargs="+",
+        default=["auto", "fp8"],
+        help="as vLLM's --kv-cache-dtype, each with engines of its own; auto is bfloat16",
+    )
     parser.add_argument(
         "--model-dir", type=Path, help="a model of vLLM's; SmolLM2-135M if not given"
     )
@@ -35,8 +41,9 @@ def main() -> int:
         figures += [figure for ranks in RANKS for figure in split_prefill.measure(ranks)]
     if args.only != "split_prefill":
         model_dir = args.model_dir or model.ensure("smollm2")
-        load = transfers.Load(model_dir, args.context, args.reads, args.kv_dtype)
-        figures += transfers.measure(load)
+        for kv_dtype in args.kv_dtype:
+            found = transfers.measure(transfers.Load(model_dir, args.context, args.reads, kv_dtype))
+            figures += [replace(figure, name=f"{kv_dtype}: {figure.name}") for figure in found]
     return finish("kv_layout", figures)
 
 
