@@ -40,7 +40,10 @@ def bytewise(text):
     return [decoder.decode(bytes([byte])) for byte in text.encode("utf-8", "surrogatepass")]
 
 
-@pytest.mark.parametrize("is_live", [False, True], ids=["held", "live"])
+@pytest.mark.parametrize(
+    "is_live",
+    [pytest.param(False, marks=pytest.mark.engine, id="held"), pytest.param(True, id="live")],
+)
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_every_split_gives_the_expected_answer(case, is_live):
     words = vocabulary(has_family_tokens=case.has_family_tokens)

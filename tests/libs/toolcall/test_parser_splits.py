@@ -39,6 +39,7 @@ WORDS = ["now", "w", "city", "n", "u", "5", "x", "é", " ", "\n", '"', "\\", "{"
 WORDS += ["functions.w:0", '"name": "w", ', '"arguments": {', '"parameters": {', '{"city": "P"}']
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("live_tools", [frozenset(), LIVE], ids=["held", "live"])
 @pytest.mark.parametrize("marks", [MARKS, NO_MARKS], ids=["tokens", "text"])
 @pytest.mark.parametrize("tags", FORMATS.values(), ids=FORMATS)

@@ -37,6 +37,7 @@ async def test_events_are_rated_and_posted_to_the_last_digit(world: World) -> No
     assert periods == 2
 
 
+@pytest.mark.engine
 async def test_float_arithmetic_would_not_pass(world: World) -> None:
     billing = await world.start("float_money")
     team_id = await billing.create_team()
@@ -76,6 +77,7 @@ async def test_a_duplicate_changes_nothing(world: World) -> None:
     assert await world.value("SELECT count(*) FROM event_conflict") == 0
 
 
+@pytest.mark.engine
 async def test_without_its_unique_key_the_ledger_would_double(world: World) -> None:
     billing = await world.start("no_unique_event")
     await billing.set_price("smollm2", *PRICE)
@@ -136,6 +138,7 @@ async def test_a_conflict_inside_one_batch_is_kept_apart_too(world: World) -> No
     assert await _conflicts(world) == [(identity(event), other.SerializeToString())]
 
 
+@pytest.mark.engine
 async def test_a_dropped_conflict_would_be_noticed(world: World) -> None:
     await world.start("conflict_dropped")
     event = usage_event("team-a")
@@ -172,6 +175,7 @@ async def test_what_cannot_be_read_is_kept_and_the_rest_is_booked(world: World) 
     )
 
 
+@pytest.mark.engine
 async def test_a_dropped_dead_letter_would_be_noticed(world: World) -> None:
     await world.start("dead_letter_dropped")
 
@@ -215,6 +219,7 @@ async def test_an_unpriced_event_waits_and_is_posted_once_a_price_is_set(world: 
     await check_books(world, [priced, *unpriced], prices)
 
 
+@pytest.mark.engine
 async def test_dropping_an_unpriced_event_would_be_noticed(world: World) -> None:
     billing = await world.start("unpriced_dropped")
     event = usage_event("team-a", model="new-model")
@@ -247,6 +252,7 @@ async def test_an_event_costs_what_the_price_was_when_it_was_admitted(world: Wor
     await check_books(world, events, prices)
 
 
+@pytest.mark.engine
 async def test_rating_by_the_price_of_today_would_be_noticed(world: World) -> None:
     events, prices = await _send_around_a_price_change(world, mutant="price_of_today")
 

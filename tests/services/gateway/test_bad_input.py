@@ -342,6 +342,7 @@ async def test_unknown_paths_and_methods_get_the_error_shape(gateway: Gateway, k
     assert_error(docs, 404, "unknown_url", None)
 
 
+@pytest.mark.engine
 async def test_hundreds_of_bad_requests_at_once_break_nothing(gateway: Gateway, key: Key) -> None:
     bodies = [b"{", b"[]", orjson.dumps(chat(max_tokens=0)), orjson.dumps(chat(model="no"))] * 75
     started_at_s = time.monotonic()

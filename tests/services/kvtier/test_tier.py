@@ -230,6 +230,7 @@ def test_a_dead_node_is_replaced_without_a_quarantine(make_tier: MakeTier) -> No
     until_sync(lambda: client.put(0, 1) == {"0": 1}, within_s=CLIENT_FINDS_MASTER_S)
 
 
+@pytest.mark.fault
 def test_a_second_kvtier_on_the_same_folder_waits_for_the_first(make_tier: MakeTier) -> None:
     tier = make_tier()
     tier.start()
@@ -244,6 +245,7 @@ def test_a_second_kvtier_on_the_same_folder_waits_for_the_first(make_tier: MakeT
     until_sync(lambda: tier.find_child(MASTER), within_s=tier.lease_s + 10, what="its own master")
 
 
+@pytest.mark.fault
 def test_an_idle_tier_costs_less_than_a_hundredth_of_a_core(make_tier: MakeTier) -> None:
     tier = make_tier()
     tier.start()

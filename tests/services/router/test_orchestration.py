@@ -64,6 +64,7 @@ async def test_both_workers_get_the_callers_trace(make_cluster):
     assert [call["metadata"]["traceparent"].split("-")[1] for call in calls] == [trace_id] * 2
 
 
+@pytest.mark.fault
 async def test_decode_resumes_from_the_last_token_after_worker_death(make_cluster, tokenizer):
     cluster = make_cluster(decode=2)
     cluster.script(die_after_decode=15)
@@ -108,6 +109,7 @@ async def test_a_client_cannot_hand_in_a_kv_offer(make_cluster):
     assert "forged" not in sent
 
 
+@pytest.mark.fault
 async def test_decode_prefills_itself_when_no_prefill_worker_is_left(make_cluster):
     cluster = make_cluster(prefill=0)
 
@@ -118,6 +120,7 @@ async def test_decode_prefills_itself_when_no_prefill_worker_is_left(make_cluste
     assert not decode["request"].get("prefill_result")
 
 
+@pytest.mark.fault
 async def test_prefill_answers_alone_when_no_decode_worker_is_left(make_cluster, tokenizer):
     cluster = make_cluster(decode=0)
 
@@ -126,6 +129,7 @@ async def test_prefill_answers_alone_when_no_decode_worker_is_left(make_cluster,
     assert reply.json()["choices"][0]["text"] == expected_text(cluster, tokenizer)
 
 
+@pytest.mark.fault
 async def test_decode_prefills_itself_when_prefill_refuses(make_cluster):
     cluster = make_cluster()
     cluster.script(refuse_prefill=True)
@@ -137,6 +141,7 @@ async def test_decode_prefills_itself_when_prefill_refuses(make_cluster):
     assert not decode["request"].get("prefill_result")
 
 
+@pytest.mark.fault
 async def test_a_dead_decode_worker_is_left_at_once_for_prefill(make_cluster, tokenizer):
     cluster = make_cluster()
     cluster.workers["decode-0"].kill()
@@ -148,6 +153,7 @@ async def test_a_dead_decode_worker_is_left_at_once_for_prefill(make_cluster, to
     assert reply.elapsed.total_seconds() < 1
 
 
+@pytest.mark.fault
 async def test_a_request_waits_for_a_worker_that_is_restarting(make_cluster):
     cluster = make_cluster(prefill=0, decode=0)
 
@@ -157,6 +163,7 @@ async def test_a_request_waits_for_a_worker_that_is_restarting(make_cluster):
     assert (await asyncio.wait_for(request, 25)).status_code == 200
 
 
+@pytest.mark.fault
 async def test_without_any_worker_the_caller_is_told_so(make_cluster):
     cluster = make_cluster(prefill=0, decode=0, no_worker_wait_s=0.3)
 
@@ -265,6 +272,7 @@ async def test_an_answer_that_ends_by_itself_is_not_aborted(make_cluster):
     assert cluster.aborts("prefill") == cluster.aborts("decode") == []
 
 
+@pytest.mark.fault
 async def test_the_deadline_ends_a_request_with_an_error_event(make_cluster):
     cluster = make_cluster()
     cluster.script(delay_s=0.05)
@@ -304,6 +312,7 @@ async def test_requests_spread_over_decode_workers(make_cluster):
     assert [len(path.read_text().splitlines()) for path in files] == [4, 4]
 
 
+@pytest.mark.fault
 async def test_sigterm_is_a_clean_stop(make_cluster):
     cluster = make_cluster(prefill=0)
     cluster.script(delay_s=0.02)

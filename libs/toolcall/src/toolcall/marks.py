@@ -5,6 +5,7 @@ inside an argument. The router gives each control token a lone surrogate, a code
 decoded text can hold, and the parser reads one plain `str` in which marks and text differ.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,7 +26,11 @@ class Marks:
         self._mark_of = {id_: chr(FIRST_MARK + i) for i, id_ in enumerate(self.token_ids)}
         self._text_of = {self._mark_of[id_]: controls[id_] for id_ in self.token_ids}
         self._id_of_text = {controls[id_]: id_ for id_ in self.token_ids}
+        self._mark_of_text = {text: self._mark_of[id_] for text, id_ in self._id_of_text.items()}
         self._spelling = str.maketrans(self._text_of)
+        # The longest first: one token's text may begin another's.
+        texts = sorted(self._id_of_text, key=len, reverse=True)
+        self._controls = re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def mark_of(self, token_id: int) -> str | None:
         """The mark of a control token, None for a token that is text."""
@@ -37,9 +42,9 @@ class Marks:
 
     def encode(self, literal: str) -> str:
         """A format's literal with each control token that it spells replaced by its mark."""
-        for text in sorted(self._id_of_text, key=len, reverse=True):
-            literal = literal.replace(text, self._mark_of[self._id_of_text[text]])
-        return literal
+        if self._controls is None:
+            return literal
+        return self._controls.sub(lambda found: self._mark_of_text[found[0]], literal)
 
     def spell(self, text: str) -> str:
         """The text with every mark written out as its token's text."""
