@@ -5,6 +5,7 @@ split_prefill  LayerSplit on 2 and 4 ranks over gloo
 """
 
 import argparse
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,13 @@ def main() -> int:
         help="as vLLM's --kv-cache-dtype, each with engines of its own; auto is bfloat16",
     )
     parser.add_argument(
+        "--over",
+        nargs="+",
+        default=list(transfers.TRANSPORTS),
+        choices=transfers.TRANSPORTS,
+        help="NIXL's way: the host's memory as UCX chooses, or TCP",
+    )
+    parser.add_argument(
         "--model-dir", type=Path, help="a model of vLLM's; SmolLM2-135M if not given"
     )
     args = parser.parse_args()
@@ -41,9 +49,10 @@ def main() -> int:
         figures += [figure for ranks in RANKS for figure in split_prefill.measure(ranks)]
     if args.only != "split_prefill":
         model_dir = args.model_dir or model.ensure("smollm2")
-        for kv_dtype in args.kv_dtype:
-            found = transfers.measure(transfers.Load(model_dir, args.context, args.reads, kv_dtype))
-            figures += [replace(figure, name=f"{kv_dtype}: {figure.name}") for figure in found]
+        for transport, kv_dtype in itertools.product(args.over, args.kv_dtype):
+            load = transfers.Load(model_dir, args.context, args.reads, kv_dtype, transport)
+            name = f"{kv_dtype} over {transport}: "
+            figures += [replace(each, name=name + each.name) for each in transfers.measure(load)]
     return finish("kv_layout", figures)
 
 

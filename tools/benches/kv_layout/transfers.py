@@ -2,8 +2,8 @@
 
 Transfer times are NIXL's own, from posting a read to its last byte. Request times are what comes
 before, in the engine's thread: making NIXL's request from the block lists. The lists of all blocks
-that both sides prepare once per peer are in neither. Everything is on one host: NIXL copies between
-the processes' memories, no network is in between.
+that both sides prepare once per peer are in neither. Everything is on one host, over its memory or
+over TCP on its loopback.
 """
 
 import contextlib
@@ -23,6 +23,9 @@ from typing import Any
 from benches.report import Figure, spread
 
 LAYOUTS = ("LBHNC", "BLHNC")
+TRANSPORTS: dict[str, dict[str, str]] = {"host": {}, "tcp": {"UCX_TLS": "tcp,self"}}
+"""What UCX is told: nothing, and then it copies between memories of one host, or to use TCP as it
+would between two."""
 VOCABULARY = 49_000
 TOOLS = Path(__file__).resolve().parents[2]
 
@@ -49,6 +52,7 @@ class Load:
     context: int
     reads: int
     kv_dtype: str
+    transport: str
 
 
 def measure(load: Load) -> list[Figure]:
@@ -156,6 +160,7 @@ def started_engine(role: str, layout: str, load: Load) -> Iterator["subprocess.P
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             env={
                 **os.environ,
+                **TRANSPORTS[load.transport],
                 "PYTHONPATH": f"{TOOLS}:{os.environ.get('PYTHONPATH', '')}",
                 "VLLM_KV_CACHE_LAYOUT": layout,
                 "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
