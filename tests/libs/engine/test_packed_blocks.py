@@ -43,7 +43,7 @@ def test_nothing_is_changed_unless_the_layout_is_asked_for(monkeypatch):
 
 
 def test_a_context_is_read_in_one_descriptor_per_block_and_answered_as_if_prefilled_here():
-    load = Load(model.ensure("smollm2"), CONTEXT, 1, "auto")
+    load = Load(model.ensure("smollm2"), CONTEXT, 1, "auto", "host")
     prompt = random_prompt(CONTEXT)
     with contextlib.ExitStack() as stack:
         producer, consumer = (
