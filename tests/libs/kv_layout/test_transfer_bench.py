@@ -12,7 +12,12 @@ def figures(layers, packed):
             [
                 {
                     "transfers": [
-                        {"descriptors": count, "bytes": size, "seconds": 1, "request_seconds": 1}
+                        {
+                            "descriptors": count,
+                            "bytes": size,
+                            "seconds": count * 2e-6,
+                            "request_seconds": 1,
+                        }
                     ],
                     "tokens": [7],
                 }
@@ -30,6 +35,7 @@ def test_reads_that_agree_are_reported_as_one():
     assert found["descriptors LBHNC"].ok
     assert found["bytes BLHNC / LBHNC"].ok
     assert found["fewer descriptors"].value == 30
+    assert found["a descriptor more costs"].value == pytest.approx(2)
 
 
 @pytest.mark.parametrize(

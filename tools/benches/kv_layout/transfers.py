@@ -88,6 +88,7 @@ def figures_of(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) 
     fewer = min(layers.descriptors) / max(packed.descriptors)
     times = [statistics.median(reads.seconds) * 1e3 for reads in (layers, packed)]
     requests = [statistics.median(reads.request_seconds) * 1e3 for reads in (layers, packed)]
+    each_us = (times[0] - times[1]) * 1e3 / (min(layers.descriptors) - max(packed.descriptors))
     both = sum(times[1:] + requests[1:]) / sum(times[:1] + requests[:1])
     right = sum(tokens == tuple(alone) for reads in (layers, packed) for tokens in reads.tokens)
     pairs = zip(layers.tokens, packed.tokens, strict=True)
@@ -103,6 +104,7 @@ def figures_of(results: dict[str, Reads], alone: Sequence[int], is_exact: bool) 
         Figure("transfer BLHNC", times[1], "ms", "any", True, spread(_ms(packed.seconds), 1)),
         Figure("transfer BLHNC / LBHNC", times[1] / times[0], "x", "<= 0.6",
                times[1] <= 0.6 * times[0], "medians"),
+        Figure("a descriptor more costs", each_us, "us", "any", True, "difference by difference"),
         Figure("request LBHNC", requests[0], "ms", "any", True,
                spread(_ms(layers.request_seconds), 1)),
         Figure("request BLHNC", requests[1], "ms", "any", True,
