@@ -28,7 +28,8 @@ log = observe.get_logger(__name__)
 POLL_S = 2.0
 START_POLL_S = 0.1
 MOUNT_LIMIT_S = 12.0
-"""A node that has lent nothing so long after its start is killed."""
+MOUNT_S_PER_GIB = 1.0
+"""A node that has lent nothing so long after its start is killed; large memory may be pinned."""
 SILENT_LIMIT_S = 15.0
 """A master that answers nothing for this long is killed; a loaded machine may take seconds."""
 
@@ -170,7 +171,9 @@ class Tier:
         while True:
             node = await children.start_node(self._settings)
             try:
-                self._has_node = await _has_mounted(node)
+                gib = self._settings.segment_mb / 1024
+                limit_s = MOUNT_LIMIT_S + MOUNT_S_PER_GIB * gib
+                self._has_node = await _has_mounted(node, limit_s)
                 if self._has_node:
                     log.info("node_mounted", node_pid=node.pid, mb=self._settings.segment_mb)
                     delays = backoff.delays_s()
@@ -199,13 +202,13 @@ class Tier:
         self._on_change()
 
 
-async def _has_mounted(node: Process) -> bool:
+async def _has_mounted(node: Process, limit_s: float) -> bool:
     """Waits until the node lends its memory; False when it died first. Kills one that hangs."""
     assert node.stdout is not None
     try:
-        async with asyncio.timeout(MOUNT_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             return await node.stdout.readline() == MOUNTED
     except TimeoutError:
-        log.error("node_hung", node_pid=node.pid, silent_s=MOUNT_LIMIT_S)
+        log.error("node_hung", node_pid=node.pid, silent_s=round(limit_s, 1))
         node.kill()
         return False

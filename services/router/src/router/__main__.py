@@ -67,6 +67,7 @@ async def run(settings: RouterSettings, instance: str, metrics_url: str) -> None
                     task.cancel()
     finally:
         await checker.close()
+        await workers.controls.close()
         await nc.close()
         runtime.shutdown()
 

@@ -6,6 +6,8 @@ prompt for nobody. A worker's control port knows an abort that comes before its 
 """
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -18,6 +20,8 @@ log = observe.get_logger(__name__)
 
 ABORT_WITHIN_S = 60.0
 """A worker answers when the call has ended, and a call that pulls KV cannot end in the middle."""
+CLOSE_GRACE_S = 1.0
+"""An abort that is on its way may still reach a worker when the router stops."""
 
 
 class WorkerControls:
@@ -25,15 +29,21 @@ class WorkerControls:
 
     def __init__(self) -> None:
         self._targets: dict[int, str] = {}
-        self._aborts: set[asyncio.Task[None]] = set()
+        # Opened at the first abort and kept: every answer that a stop string ends is an abort.
+        self._channels: dict[int, grpc.aio.Channel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def learn(self, worker_id: int, grpc_target: str) -> None:
-        """A worker's control port is there."""
-        self._targets[worker_id] = grpc_target
+        """A worker's control port is there; told again at each of its beats."""
+        if self._targets.get(worker_id) != grpc_target:
+            self.forget(worker_id)
+            self._targets[worker_id] = grpc_target
 
     def forget(self, worker_id: int) -> None:
         """A worker left the registry."""
         self._targets.pop(worker_id, None)
+        if channel := self._channels.pop(worker_id, None):
+            self._start(channel.close(CLOSE_GRACE_S), f"close control port of {worker_id}")
 
     def abort(self, worker_id: int, call_id: str) -> None:
         """Asks the worker to end this call; returns at once. Failures are only logged."""
@@ -41,17 +51,30 @@ class WorkerControls:
         if target is None:
             log.warning("abort_without_control_port", worker_id=worker_id, call_id=call_id)
             return
-        task = asyncio.create_task(_abort(target, call_id), name=f"abort {call_id}")
-        self._aborts.add(task)
-        task.add_done_callback(self._aborts.discard)
+        if worker_id not in self._channels:
+            self._channels[worker_id] = grpc_edge.channel(target)
+        self._start(_abort(self._channels[worker_id], target, call_id), f"abort {call_id}")
+
+    async def close(self) -> None:
+        """Ends what still runs and closes all channels."""
+        for worker_id in list(self._targets):
+            self.forget(worker_id)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
-async def _abort(target: str, call_id: str) -> None:
-    # A channel for each abort: they are rare, and a worker that left takes no channel with it.
-    async with grpc_edge.channel(target) as channel:
-        stub = worker_pb2_grpc.WorkerControlStub(channel)
-        request = worker_pb2.AbortRequestRequest(request_id=call_id)
-        try:
-            await stub.AbortRequest(request, timeout=ABORT_WITHIN_S)
-        except grpc.aio.AioRpcError as error:
-            log.warning("abort_failed", target=target, call_id=call_id, code=error.code().name)
+async def _abort(channel: grpc.aio.Channel, target: str, call_id: str) -> None:
+    stub = worker_pb2_grpc.WorkerControlStub(channel)
+    request = worker_pb2.AbortRequestRequest(request_id=call_id)
+    try:
+        await stub.AbortRequest(request, timeout=ABORT_WITHIN_S)
+    except grpc.aio.AioRpcError as error:
+        log.warning("abort_failed", target=target, call_id=call_id, code=error.code().name)
+    except asyncio.CancelledError:
+        # The worker left and its channel was closed under the call, or the router stops.
+        log.info("abort_cut_off", target=target, call_id=call_id)
+        raise
