@@ -38,6 +38,7 @@ PLACE = {
     },
     "required": ["at"],
 }
+WIDE = {"type": "object", "properties": {f"k{at}": INT for at in range(8)}}
 FORMS = [
     pytest.param(row, marks, id=f"{name}, {kind}")
     for name, row in FORMATS.items()
@@ -382,6 +383,43 @@ def test_a_grammar_with_too_many_rules_is_widened(monkeypatch):
     monkeypatch.setattr(build_module, "MOST_RULES", 3)
     with pytest.raises(GrammarTooLarge):
         build(plan(), GLM_47, MARKS, "after_reasoning")
+
+
+@pytest.mark.parametrize(
+    ("guided", "content"),
+    [
+        ({"guided_json": WIDE}, '{"any": ["JSON", 1]}'),
+        ({"guided_regex": "(ab+c|d){99}"}, "any text"),
+    ],
+)
+def test_a_structure_with_too_many_rules_is_left_to_the_guard(monkeypatch, guided, content):
+    structured = plan_output(
+        tools=None,
+        tool_choice=None,
+        parallel_tool_calls=None,
+        response_format=None,
+        guided=guided,
+    )
+    monkeypatch.setattr(build_module, "MOST_RULES", 40)
+
+    found = build(structured, None, MARKS, "after_reasoning")
+
+    assert found.is_widened
+    assert found.notes
+    assert accepts(found.ebnf, content)
+
+
+def test_the_bounds_that_floats_have_can_be_built():
+    """Each decimal is a level of the expression: these would be more than Python's stack takes."""
+    numbers = [{"type": "number", "minimum": least} for least in (5e-324, 2.2250738585072014e-308)]
+    numbers.append({"type": "number", "minimum": -1.7976931348623157e308, "maximum": 1e308})
+    numbers.append({"type": "integer", "minimum": -(10**308), "maximum": 10**308})
+    properties = {f"n{at}": each for at, each in enumerate(numbers)}
+
+    found = build(plan([tool("w", {"properties": properties})]), GLM_47, MARKS, "after_reasoning")
+
+    assert not found.is_widened
+    assert "w" not in found.exact_tools
 
 
 def test_windows_shrink_until_all_objects_fit_together():

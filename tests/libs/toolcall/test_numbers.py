@@ -14,6 +14,7 @@ from toolcall.grammar.multiples import multiples
 from toolcall.grammar.numbers import INTEGER, NUMBER, integers, numbers
 from toolcall.schema.nodes import Integer, Number
 
+SMALLEST = Decimal("2.2250738585072014e-308")
 NOT_NUMBERS = ["", "-", "+1", "01", "00", "-01", "1.", ".5", "1e", "0x1", "1_000", " 1", "NaN"]
 
 
@@ -46,6 +47,22 @@ def test_integers_of_a_range_are_exactly_those_between_its_bounds(seed):
         for value in [*near, *(pick.randint(-1500, 1500) for _ in range(20))]:
             is_inside = (low is None or value >= low) and (high is None or value <= high)
             assert (tree is not None and has_word(tree, str(value))) == is_inside, (low, high)
+
+
+@pytest.mark.parametrize("bound", [SMALLEST, Decimal("5e-324"), Decimal("1e-200")])
+def test_a_bound_with_more_decimals_than_are_written_excludes_zero(bound):
+    above = numbers(Number(minimum=bound, maximum=Decimal("1e308")))
+    below = numbers(Number(maximum=-bound))
+    assert above is not None
+    assert below is not None
+
+    for text in ("1", "0." + "0" * 19 + "1", "12.5", "9" * 40):
+        assert has_word(above, text)
+        assert has_word(below, f"-{text}")
+    for text in ("0", "0.0", "-0", "-1"):
+        assert not has_word(above, text)
+    for text in ("0", "0.0", "-0", "-0.0", "1"):
+        assert not has_word(below, text)
 
 
 @pytest.mark.parametrize("seed", range(4))

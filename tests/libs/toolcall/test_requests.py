@@ -428,6 +428,11 @@ def test_a_whole_history_passes(messages):
             [{"role": "assistant", "function_call": {"name": "w", "arguments": "{}"}}],
             "messages[0].function_call",
         ),
+        ([{**USER, "tool_calls": [1]}], "messages[0].tool_calls"),
+        ([{**USER, "tool_calls": [{}]}], "messages[0].tool_calls"),
+        ([{"role": "system", "content": "", "tool_calls": [call()]}], "messages[0].tool_calls"),
+        ([{**USER, "function_call": {"name": "w"}}], "messages[0].function_call"),
+        ([calling(call()), {**result(), "tool_calls": [call("c2")]}], "messages[1].tool_calls"),
     ],
 )
 def test_a_history_that_does_not_fit_is_refused_by_path(messages, param):

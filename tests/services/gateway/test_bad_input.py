@@ -16,6 +16,12 @@ from tests.services.gateway.world import Gateway, Key, World, chat
 
 MIB = 1 << 20
 USER = {"role": "user", "content": "hi"}
+DEEP = (
+    b'{"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "tools": '
+    + b"[" * 500
+    + b"]" * 500
+    + b"}"
+)
 
 
 def assert_error(response: httpx.Response, status: int, code: str | None, param: str | None) -> str:
@@ -80,6 +86,7 @@ async def test_an_unknown_model_is_named(gateway: Gateway, key: Key) -> None:
         b'{"model": "\xff"}',
         b"\x00" * 100,
         b"[" * 100_000,
+        DEEP,
         b'"text"',
         b"[1, 2]",
         b"null",

@@ -59,6 +59,34 @@ def test_what_would_change_the_answer_and_is_not_served_is_refused(field, value)
     assert caught.value.code == "unsupported_parameter"
 
 
+@pytest.mark.parametrize("field", ["tools", "tool_choice", "response_format"])
+def test_completions_refuse_what_only_chat_has(field):
+    body = {"model": "m", "prompt": "hi", field: {"type": "json_object"}}
+
+    with pytest.raises(InvalidRequest, match="/v1/chat/completions") as caught:
+        CompletionRequest.model_validate(body).refuse_unsupported()
+
+    assert caught.value.param == field
+
+
+def test_every_constraint_reaches_the_check_of_constraints():
+    fields = {"guided_json": {}, "guided_grammar": "root ::= x", "structured_outputs": {}}
+    ignored = {"guided_decoding_backend": "xgrammar", "guided_regex": None}
+
+    wishes = ChatRequest.model_validate({**CHAT, **fields, **ignored}).wishes()
+
+    assert wishes.guided == fields
+
+
+def test_wishes_of_any_depth_are_refused_and_not_an_error():
+    deep: list[object] = []
+    for _ in range(900):
+        deep = [deep]
+
+    with pytest.raises(InvalidRequest, match="64 levels"):
+        ChatRequest.model_validate({**CHAT, "tools": deep}).wishes().digest()
+
+
 def test_neutral_values_and_unrelated_fields_pass():
     body = {
         **CHAT,

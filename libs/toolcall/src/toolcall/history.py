@@ -26,11 +26,11 @@ def check_history(messages: Any) -> None:
         role = message.get("role")
         if role in ANSWERS_BEFORE:
             _check_answered(known, answered, f"before {param}")
-        if role == "assistant":
-            calls = _calls(message, param)
-            if calls or role == "user":
-                known, answered = calls, set()
-        elif role == "tool":
+        if role != "assistant":
+            _check_no_calls(message, param)
+        elif calls := _calls(message, param):
+            known, answered = calls, set()
+        if role == "tool":
             answered.add(_answered(message, known, answered, param))
     _check_answered(known, answered, "before the answer")
 
@@ -61,6 +61,17 @@ def _answered(message: dict[str, Any], known: dict[str, str], answered: set[str]
     if call_id in answered:
         raise refusal(param, "one answer to each call", f"a second one to {shown(call_id)}")
     return call_id
+
+
+def _check_no_calls(message: dict[str, Any], at: str) -> None:
+    """A message of anybody but the assistant has none."""
+    for name in ("tool_calls", "function_call"):
+        if message.get(name):
+            raise refusal(
+                f"{at}.{name}",
+                "tool calls in messages of the assistant only",
+                f"them in one of role {shown(message.get('role'))}",
+            )
 
 
 def _calls(message: dict[str, Any], at: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """JSON text read without the liberties of Python's json: no NaN, no key twice, no half pairs."""
 
 import json
+from collections import Counter
 from typing import Any, NoReturn
 
 from toolcall.errors import ToolCallError
@@ -33,8 +34,8 @@ def read_json(text: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise NotStrictJson(f"the key {shown(twice)} twice in one object")
     return found
 

@@ -87,7 +87,7 @@ def check_body(raw: bytes, endpoint: Endpoint) -> CheckedBody:
         is_stream=is_stream,
         wants_usage=is_stream and bool((options or {}).get("include_usage")),
         session_hint=body.get("prompt_cache_key") or body.get("user"),
-        payload=orjson.dumps(without_internal_fields(body)),
+        payload=_written(without_internal_fields(body)),
     )
 
 
@@ -100,6 +100,15 @@ def session_id(team_id: str, hint: str) -> str:
     """A stable name of a conversation: tells nothing of the hint and never equals another
     team's."""
     return hashlib.sha256(f"{team_id}\x00{hint}".encode()).hexdigest()[:32]
+
+
+def _written(body: Json) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
+        raise BodyInvalid(
+            "Expected the request body to be JSON of at most 254 levels of nesting, got more."
+        ) from error
 
 
 def _parse(raw: bytes) -> Json:

@@ -3,14 +3,18 @@
 Every grammar is compiled once in a process of its own, within a budget, before the first worker
 sees it: a schema that would keep an engine busy for seconds gets the widest grammar instead (names
 and tags only) and the guard does the rest. Agents send the same tools every turn, so the outcome
-is kept.
+is kept. New ones are read in a thread, one after the other: large schemas take a second, and the
+answers that stream meanwhile must not wait for it.
 """
 
+import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -20,7 +24,7 @@ from router.errors import InvalidRequest
 from router.metrics import GRAMMAR_S, GRAMMARS, UNENFORCED
 from router.render import Renderer
 from toolcall.compiling.checker import Compiled, GrammarChecker, Refused, Unavailable
-from toolcall.errors import InvalidToolRequest
+from toolcall.errors import GrammarTooLarge, InvalidToolRequest, ToolCallError
 from toolcall.formats.table import WireFormat
 from toolcall.grammar.build import Effort, build, needs_grammar
 from toolcall.plan import AnswerStart, OutputPlan
@@ -68,7 +72,13 @@ class Wishes:
             dict(self.guided or {}),
             self.is_chat,
         ]
-        return hashlib.sha256(orjson.dumps(fields)).digest()
+        try:
+            return hashlib.sha256(orjson.dumps(fields)).digest()
+        except TypeError as error:  # it reads deeper nesting than it writes
+            raise InvalidRequest(
+                "Expected tools and schemas of at most 64 levels of nesting, got far more."
+                " Use $ref for repeated parts, or flatten them."
+            ) from error
 
 
 class Constrainer:
@@ -77,22 +87,26 @@ class Constrainer:
     def __init__(self, renderer: Renderer, checker: GrammarChecker) -> None:
         self._renderer = renderer
         self._checker = checker
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="plan-answers")
         self._plans: OrderedDict[bytes, OutputPlan] = OrderedDict()
         self._constraints: OrderedDict[tuple[bytes, AnswerStart], Constraint] = OrderedDict()
 
-    def plan(self, wishes: Wishes) -> OutputPlan:
+    async def plan(self, wishes: Wishes) -> OutputPlan:
         """The checked plan. Raises InvalidRequest with the path of the fault."""
         key = wishes.digest()
         if key in self._plans:
             self._plans.move_to_end(key)
             return self._plans[key]
         try:
-            plan = plan_output(
-                tools=wishes.tools,
-                tool_choice=wishes.tool_choice,
-                parallel_tool_calls=wishes.parallel_tool_calls,
-                response_format=wishes.response_format,
-                guided=wishes.guided,
+            plan = await self._in_thread(
+                partial(
+                    plan_output,
+                    tools=wishes.tools,
+                    tool_choice=wishes.tool_choice,
+                    parallel_tool_calls=wishes.parallel_tool_calls,
+                    response_format=wishes.response_format,
+                    guided=wishes.guided,
+                )
             )
         except InvalidToolRequest as error:
             raise InvalidRequest(str(error), param=error.param) from error
@@ -125,6 +139,9 @@ class Constrainer:
             _keep(self._constraints, key, constraint)
         return constraint
 
+    async def _in_thread(self, work: Callable[[], Value]) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     async def _build(
         self, plan: OutputPlan, tool_format: WireFormat | None, start: AnswerStart
     ) -> tuple[Constraint, bool]:
@@ -133,7 +150,19 @@ class Constrainer:
             return free, True
         efforts: tuple[Effort, ...] = ("full", "widest")
         for effort in efforts:
-            grammar = build(plan, tool_format, self._renderer.marks, start, effort=effort)
+            try:
+                marks = self._renderer.marks
+                grammar = await self._in_thread(
+                    partial(build, plan, tool_format, marks, start, effort=effort)
+                )
+            except (GrammarTooLarge, RecursionError) as error:
+                log.warning("grammar_not_built", effort=effort, reason=str(error))
+                GRAMMARS.labels("over_budget").inc()
+                continue
+            except ToolCallError as error:
+                raise InvalidRequest(
+                    f"Expected something that an answer can satisfy: {error}.", param=_source(plan)
+                ) from error
             checked = await self._checker.check(grammar.ebnf)
             bound = Constraint(plan, tool_format, start, grammar.ebnf, grammar.exact_tools)
             match checked:
@@ -155,8 +184,13 @@ class Constrainer:
         raise InvalidRequest(
             "The grammar of these tools or of this response_format takes too long to compile."
             " Send fewer tools, or smaller schemas.",
-            param="tools" if plan.tools else "response_format",
+            param=_source(plan),
         )
+
+
+def _source(plan: OutputPlan) -> str:
+    """The field from which most of the grammar came."""
+    return "tools" if plan.tools else "response_format"
 
 
 def _keep(kept: OrderedDict[Key, Value], key: Key, value: Value) -> None:

@@ -168,6 +168,12 @@ class _Answer:
 
     def _structured(self, structure: Structure) -> str:
         match structure:
+            case Structure(kind="json") if not self._is_shaped:
+                self._notes.append("content: the whole schema")
+                return self._new_values("pretty").anything()
+            case Structure(kind="regex") if not self._is_shaped:
+                self._notes.append("content: the whole pattern")
+                return ANY_TEXT
             case Structure(kind="json", schema=schema) if schema is not None:
                 found = self._new_values("pretty").expression(schema, schema.root)
                 if found is None:

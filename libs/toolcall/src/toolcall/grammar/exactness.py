@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from toolcall.grammar.kinds import kinds
+from toolcall.grammar.numbers import MOST_BOUND_DECIMALS, is_kept
 from toolcall.grammar.values import Values
 from toolcall.schema.nodes import (
     Anything,
@@ -77,6 +78,8 @@ def _number_gaps(node: Number) -> Iterator[str]:
         # A decimal just inside an exclusive bound is the bound itself once it is a float.
         if bound is not None and (abs(bound) > EXACT_FLOATS or (is_exclusive and bound != 0)):
             yield "a bound that floats do not keep"
+        if bound is not None and not is_kept(bound):
+            yield f"a bound of more than {MOST_BOUND_DECIMALS} decimals"
 
 
 def _is_ambiguous(schema: Schema, node: Node) -> bool:

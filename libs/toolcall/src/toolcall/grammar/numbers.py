@@ -7,7 +7,7 @@ a fraction, and zero without a minus unless negative numbers are allowed too.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_PREC, ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Literal, TypeVar
 
 from toolcall.grammar.characters import DIGITS, one_of, span
@@ -16,6 +16,9 @@ from toolcall.schema.nodes import Number
 
 MOST_DIGITS = 40
 MOST_DECIMALS = 20
+MOST_BOUND_DECIMALS = 60
+"""More decimals of a bound are left to the guard: each is a level of the expression, and the least
+float has a thousand."""
 
 _DIGIT, _FIRST_DIGIT, _MINUS, _POINT = One(DIGITS), One(span("1", "9")), text("-"), text(".")
 _TAIL = Repeat(_DIGIT, 0, MOST_DECIMALS)
@@ -48,8 +51,8 @@ def numbers(node: Number) -> Regular | None:
     if low is None and high is None:
         return NUMBER
     zero = _Edge(Decimal(0), is_exclusive=False)
-    lowest = None if low is None else _Edge(low, node.is_minimum_exclusive)
-    highest = None if high is None else _Edge(high, node.is_maximum_exclusive)
+    lowest = None if low is None else _edge(low, ROUND_FLOOR, node.is_minimum_exclusive)
+    highest = None if high is None else _edge(high, ROUND_CEILING, node.is_maximum_exclusive)
     options = []
     if lowest is None or lowest.value < 0:
         nearest = zero if highest is None or highest.value > 0 else highest.mirrored()
@@ -72,6 +75,26 @@ class _Edge:
         """The digits before and after the point, without trailing zeros."""
         digits, _, decimals = f"{self.value:f}".partition(".")
         return digits, decimals.rstrip("0")
+
+
+def is_kept(bound: Decimal) -> bool:
+    """Whether a grammar keeps this bound to its last decimal."""
+    return _decimals_of(bound) <= MOST_BOUND_DECIMALS
+
+
+def _edge(bound: Decimal, outwards: str, is_exclusive: bool) -> _Edge:
+    """The bound; one with too many decimals is moved outwards, where nothing new is included."""
+    if is_kept(bound):
+        return _Edge(bound, is_exclusive)
+    with localcontext(prec=MAX_PREC):
+        moved = bound.quantize(Decimal(1).scaleb(-MOST_BOUND_DECIMALS), outwards)
+        return _Edge(moved + 0, is_exclusive=True)  # + 0: never a negative zero
+
+
+def _decimals_of(bound: Decimal) -> int:
+    exponent = bound.as_tuple().exponent
+    assert isinstance(exponent, int), "bounds are finite"
+    return max(0, -exponent)
 
 
 def _naturals(low: int, high: int | None) -> Regular | None:

@@ -136,7 +136,7 @@ async def _generation(
         raise ModelNotServed(f"This cluster serves {settings.model_name}, not {body.model}.")
     body.refuse_unsupported()
     wishes = body.wishes()
-    plan = service.constrainer.plan(wishes)
+    plan = await service.constrainer.plan(wishes)
     _refuse_beside_grammar(body, plan)
     text = _prompt_text(service, body)
     prompt = _prompt(service, body, text)

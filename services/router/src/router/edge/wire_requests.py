@@ -5,6 +5,7 @@ What changes the answer and is not supported is refused by name; what does not c
 """
 
 import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
@@ -27,7 +28,10 @@ UNSUPPORTED = {
     "suffix": "suffix is not supported",
 }
 """Fields that would change the answer; falsy values and those in NEUTRAL pass."""
-GUIDED = ("structured_outputs", "guided_json", "guided_regex", "guided_choice")
+GUIDED = re.compile("structured_outputs|guided_(?!decoding_backend$).+")
+"""vLLM's fields for constrained answers, also those that are then refused because nothing here
+serves them; which library does the constraining makes no difference to an answer."""
+CHAT_ONLY = ("messages", "tools", "tool_choice", "parallel_tool_calls", "response_format")
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "best_of": (1,),
@@ -121,8 +125,10 @@ class CommonRequest(BaseModel):
 
     def _guided(self) -> dict[str, Any] | None:
         """vLLM's own fields for constrained answers."""
-        extra = self.model_extra or {}
-        return {name: extra[name] for name in GUIDED if extra.get(name) is not None} or None
+        given = (self.model_extra or {}).items()
+        return {
+            name: value for name, value in given if GUIDED.fullmatch(name) and value is not None
+        } or None
 
     def stop_texts(self) -> tuple[str, ...]:
         """The stop strings. Raises InvalidRequest for too many or empty ones."""
@@ -184,6 +190,18 @@ class CompletionRequest(CommonRequest):
     """POST /v1/completions with one prompt, as text or as token ids."""
 
     prompt: StrictStr | list[StrictInt] | Annotated[list[StrictStr], Field(max_length=1)]
+
+    def refuse_unsupported(self) -> None:
+        """Also what only chat completions know."""
+        super().refuse_unsupported()
+        for name in CHAT_ONLY:
+            if (self.model_extra or {}).get(name):
+                raise InvalidRequest(
+                    f"{name}: only chat completions take it. Ask /v1/chat/completions, or send"
+                    " structured_outputs for an answer of a given structure.",
+                    param=name,
+                    code="unsupported_parameter",
+                )
 
     def answer_tokens(self) -> int | None:
         """OpenAI's default for this endpoint is 16."""
