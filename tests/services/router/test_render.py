@@ -29,6 +29,51 @@ for messages in json.load(sys.stdin):
 """
 
 
+ONE_MESSAGE = [{"role": "user", "content": "<é>"}]
+TOOLS = [{"type": "function", "function": {"name": "wé", "description": "<b> & 'c'"}}]
+TEMPLATES = [
+    "{{ tools | tojson }}",
+    "{{ tools | tojson(separators=(',', ':')) }}",
+    "{{ tools | tojson(indent=2, sort_keys=true) }}",
+    "{{ tools | tojson(true) }}",
+    "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ messages[0].content }}{{ x }}"
+    "{% endgeneration %}{{ x }}",
+    "{% for m in [1, 2, 3] %}{% if m == 2 %}{% continue %}{% endif %}{{ m }}{% endfor %}",
+    "  {%- if tools %}\n  {{ tools[0].function.name }}\n{% endif %}\n",
+]
+TEMPLATES_REFERENCE = """
+import json, sys
+from transformers.utils.chat_template_utils import render_jinja_template
+messages, tools, templates = json.load(sys.stdin)
+for template in templates:
+    (text,), _ = render_jinja_template([messages], tools=tools, chat_template=template)
+    print(json.dumps(text))
+"""
+
+
+@pytest.mark.engine  # the transformers package takes seconds to import
+def test_templates_say_what_they_say_in_transformers(tmp_path):
+    folder = model.ensure("smollm2")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (tmp_path / name).symlink_to(folder / name)
+
+    def rendered(template: str) -> str:
+        (tmp_path / "chat_template.jinja").write_text(template)
+        return Renderer(tmp_path, 100).render_chat(ONE_MESSAGE, TOOLS)
+
+    ours = [rendered(template) for template in TEMPLATES]
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TEMPLATES_REFERENCE],
+        input=json.dumps([ONE_MESSAGE, TOOLS, TEMPLATES]),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert ours == [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.engine  # the transformers package takes seconds to import
 @pytest.mark.parametrize("name", ["smollm2", "smollm2-glm"])
 def test_prompts_equal_those_of_transformers(name):

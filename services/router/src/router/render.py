@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
@@ -126,7 +127,7 @@ def _literals(row: Any) -> list[str]:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
@@ -134,9 +135,33 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
+class _GenerationBlock(Extension):
+    """`{% generation %}`: some templates mark what the assistant wrote, for training."""
+
+    tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
+
+    def parse(self, parser: Parser) -> jinja2.nodes.Node:
+        """The block's content, in a scope of its own."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """JSON without HTML escapes, as chat templates expect it."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise_exception(message: str) -> None:
