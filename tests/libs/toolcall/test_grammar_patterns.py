@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import time
 
 import pytest
 import xgrammar
@@ -118,6 +119,24 @@ def test_a_tree_that_is_wider_than_the_pattern_says_so(pattern):
 @pytest.mark.parametrize("pattern", UNTRANSLATABLE)
 def test_what_a_regular_language_lacks_is_not_translated(pattern):
     assert translate(pattern) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_translated"),
+    [
+        ("(^|)" * 40 + "b", False),
+        ("a" + "($|)" * 40, False),
+        ("(?:|^)" * 4_000, False),
+        ("(^|)" * 6 + "a" * 20_000, False),
+        ("(^|)" * 6 + "a", True),
+        (f"[{''.join(chr(0x4E00 + 2 * at) for at in range(10_000))}]", True),
+    ],
+)
+def test_a_pattern_is_translated_or_given_up_in_little_time(pattern, is_translated):
+    began = time.process_time()
+
+    assert (translate(pattern) is not None) == is_translated
+    assert time.process_time() - began < 1.0
 
 
 def test_digits_are_ascii_and_the_end_is_the_very_end():

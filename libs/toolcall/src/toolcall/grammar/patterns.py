@@ -12,7 +12,7 @@ every character beyond ASCII, and then the tree is not exact.
 import re._constants as code  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,6 +22,9 @@ from toolcall.grammar.regular import ANY, One, Regular, Repeat, concat, either
 
 MOST_ALTERNATIVES = 64
 """Alternatives to which anchors inside groups may lead."""
+MOST_PARTS = 5000
+"""Parts of all alternatives, 0.2 s; a string of a fifth of that many states is not held to its
+pattern anyway (strings.py)."""
 _HARMLESS_FLAGS = parser.SRE_FLAG_UNICODE | parser.SRE_FLAG_VERBOSE | parser.SRE_FLAG_DOTALL
 _STARTS = (code.AT_BEGINNING, code.AT_BEGINNING_STRING)
 _ENDS = (code.AT_END, code.AT_END_STRING)
@@ -114,28 +117,28 @@ def _alternatives(parts: Sequence[Any]) -> list[_Anchored]:
     return found
 
 
-def _unanchored(parts: list[Any], *, first: bool) -> list[tuple[bool, list[Any]]]:
-    """Takes the anchors off one end; each result says whether one was there."""
-    if not parts:
-        return [(False, parts)]
-    edge = parts[0] if first else parts[-1]
+def _unanchored(parts: list[Any], *, first: bool) -> Iterator[tuple[bool, list[Any]]]:
+    """Takes the anchors off one end; each result says whether one was there.
+
+    One at a time, because every group may double their number.
+    """
+    if len(parts) > MOST_PARTS:
+        raise _Untranslatable
+    edge = parts[0 if first else -1] if parts else None
     rest = parts[1:] if first else parts[:-1]
-    kind, value = edge
-    if kind is code.AT:
-        if value not in (_STARTS if first else _ENDS):
-            return [(False, parts)]
-        return [(True, inner) for _, inner in _unanchored(rest, first=first)]
-    if kind is code.SUBPATTERN and _holds_anchor(value[3]):
-        if value[1] or value[2]:
-            raise _Untranslatable
-        return _unanchored(_joined(list(value[3]), rest, first=first), first=first)
-    if kind is code.BRANCH and _holds_anchor(edge):
-        return [
-            result
-            for option in value[1]
-            for result in _unanchored(_joined(list(option), rest, first=first), first=first)
-        ]
-    return [(False, parts)]
+    match edge:
+        case (code.AT, place) if place in (_STARTS if first else _ENDS):
+            for _, inner in _unanchored(rest, first=first):
+                yield True, inner
+        case (code.SUBPATTERN, (_, added, removed, group)) if _holds_anchor(group):
+            if added or removed:
+                raise _Untranslatable
+            yield from _unanchored(_joined(list(group), rest, first=first), first=first)
+        case (code.BRANCH, (_, options)) if _holds_anchor(options):
+            for option in options:
+                yield from _unanchored(_joined(list(option), rest, first=first), first=first)
+        case _:
+            yield False, parts
 
 
 def _joined(edge: list[Any], rest: list[Any], *, first: bool) -> list[Any]:
@@ -153,10 +156,14 @@ class _Reader:
 
     def __init__(self, *, is_dot_all: bool) -> None:
         self.is_wide = False
+        self._parts_left = MOST_PARTS
         self._any = EVERY if is_dot_all else EVERY - one_of("\n")
 
     def node(self, item: Any) -> Regular:
         """One node of the parser's tree."""
+        self._parts_left -= 1
+        if self._parts_left < 0:
+            raise _Untranslatable
         kind, value = item
         match kind:
             case code.LITERAL:
@@ -185,19 +192,20 @@ class _Reader:
 
     def _set(self, items: Sequence[Any]) -> Characters:
         is_negated = items[0][0] is code.NEGATE
-        allowed = Characters(())
+        ranges: list[tuple[int, int]] = []
         for kind, value in items[is_negated:]:
             match kind:
                 case code.LITERAL:
-                    allowed |= characters([(value, value)])
+                    ranges.append((value, value))
                 case code.RANGE:
-                    allowed |= characters([value])
+                    ranges.append(value)
                 case code.CATEGORY if value in _CATEGORIES:
                     category = _CATEGORIES[value]
-                    allowed |= category.if_negated if is_negated else category.allowed
+                    ranges += (category.if_negated if is_negated else category.allowed).ranges
                     self.is_wide |= category.is_wide_if_negated if is_negated else category.is_wide
                 case _:
                     raise _Untranslatable
+        allowed = characters(ranges)
         if is_negated:
             allowed = allowed.complement()
         if not allowed.ranges:
