@@ -311,6 +311,7 @@ def test_a_raw_value_is_held_to_its_schema(schema, good, bad):
         {"type": "array", "items": INT, "uniqueItems": True},
         {"type": "object"},
         {"type": ["string", "integer"]},
+        {"anyOf": [STR, {"enum": [5, {"k": 1}]}]},
         {},
     ],
 )
@@ -331,6 +332,7 @@ def test_a_tool_is_not_exact_where_the_grammar_accepts_more_than_the_schema(sche
         STR | {"pattern": "^[a-z][a-z0-9-]*$", "maxLength": 63},
         STR | {"format": "email"},
         {"enum": ["a", 1, None]},
+        {"anyOf": [STR, {"enum": [5, True]}]},
         {"type": ["string", "null"]},
         INT | {"minimum": 0, "maximum": 100, "multipleOf": 5},
         {"type": "number", "exclusiveMinimum": 0, "maximum": 1.5},

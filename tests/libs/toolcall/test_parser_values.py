@@ -8,6 +8,7 @@ from tests.libs.toolcall.answers import Case, call, check, lines, one, plan, sch
 
 W = schema_of({"city": {"type": "string"}}, required=["city"])
 OBJECT = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
+STRING = {"type": "string"}
 DEFS = {"E": {"enum": ["a", 5]}, "I": {"type": "integer"}, "O": OBJECT}
 
 STRINGS = {
@@ -53,6 +54,30 @@ def test_a_value_of_several_types_is_decided_by_one_rule(types, value, expected)
 
     check(
         Case(plan({"f": schema})),
+        "t</think>" + call("f", x=value),
+        one("f", f'{{"x": {expected}}}'),
+    )
+
+
+ENUMS = {
+    "as listed": ({"anyOf": [STRING, {"type": "integer", "enum": [0]}]}, "0", "0"),
+    "a fraction": ({"anyOf": [STRING, {"type": "integer", "enum": [0]}]}, "0.0", '"0.0"'),
+    "an exponent": ({"anyOf": [STRING, {"type": "integer", "const": 1}]}, "1e0", '"1e0"'),
+    "the string": ({"type": ["string", "integer"], "enum": ["1.0", 1]}, "1.0", '"1.0"'),
+    "a listed fraction": ({"anyOf": [STRING, {"enum": [1.0, 2.5]}]}, "2.50", "2.50"),
+    "an object": ({"anyOf": [STRING, {"enum": [{"k": 1}]}]}, '{"k":1}', '{"k":1}'),
+    "a key twice": (
+        {"anyOf": [STRING, {"enum": [{"k": 1}]}]},
+        '{"k":1,"k":1}',
+        r'"{\"k\":1,\"k\":1}"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "value", "expected"), ENUMS.values(), ids=ENUMS)
+def test_beside_a_string_an_enumerated_value_is_written_as_it_is_listed(node, value, expected):
+    check(
+        Case(plan({"f": schema_of({"x": node})})),
         "t</think>" + call("f", x=value),
         one("f", f'{{"x": {expected}}}'),
     )

@@ -86,4 +86,13 @@ def _is_ambiguous(schema: Schema, node: Node) -> bool:
     """Whether raw text of a free string may be taken for JSON that the guard then refuses."""
     options = list(kinds(schema, node))
     has_text = any(isinstance(option, String) for option in options)
-    return has_text and not all(isinstance(o, String | Null | Boolean | Enum) for o in options)
+    return has_text and not all(map(_is_told_from_text, options))
+
+
+def _is_told_from_text(option: Node) -> bool:
+    match option:
+        case Enum(values):
+            # Types inside an enumerated array or object are forgotten: [1.0] may pass for [1].
+            return not any(value.startswith(("[", "{")) for value in values)
+        case _:
+            return isinstance(option, String | Null | Boolean)

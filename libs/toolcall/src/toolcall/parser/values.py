@@ -11,6 +11,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, Literal, NoReturn
 
+from toolcall.grammar.kinds import kinds
 from toolcall.parser.source import BLANKS
 from toolcall.schema.match import matches
 from toolcall.schema.nodes import (
@@ -24,6 +25,8 @@ from toolcall.schema.nodes import (
     String,
     Union,
 )
+from toolcall.schema.values import text_of
+from toolcall.strict_json import NotStrictJson, read_json
 
 Spelling = Literal["string", "json", "either"]
 
@@ -55,12 +58,11 @@ def decide(schema: Schema, node: Node, raw: str) -> str:
     if raw != raw.strip(BLANKS):
         return quote(raw)
     try:
-        value = load_json(raw)
-    except ValueError:
+        value = read_json(raw)
+    except NotStrictJson:
         return quote(raw)
-    if isinstance(value, str) or not matches(schema, node, value):
-        return quote(raw)
-    return raw
+    is_other = any(_takes_value(schema, option, value) for option in kinds(schema, node))
+    return raw if is_other else quote(raw)
 
 
 def load_json(text: str) -> Any:
@@ -79,6 +81,14 @@ def quote(text: str) -> str:
 def escape(text: str) -> str:
     """The text as a part of a JSON string; parts join to the whole's escape."""
     return encode_basestring(text)[1:-1]
+
+
+def _takes_value(schema: Schema, option: Node, value: Any) -> bool:
+    """Whether one option of a node takes a value that may not be a string."""
+    if isinstance(option, Enum) and isinstance(value, float):
+        # An Enum has forgotten its type, and no integer is written as a fraction.
+        return text_of(value) in option.values
+    return not isinstance(value, str) and matches(schema, option, value)
 
 
 def _property_nodes(schema: Schema, node: Node, name: str, seen: frozenset[str]) -> Iterator[Node]:
