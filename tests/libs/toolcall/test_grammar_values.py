@@ -9,6 +9,7 @@ import json
 import pytest
 
 from tests.libs.toolcall.matching import MARKS, NO_MARKS, accepts, is_begun
+from toolcall.formats.render import render_calls
 from toolcall.formats.table import GLM_47, HERMES, QWEN_CODER
 from toolcall.grammar.build import build
 from toolcall.plan import OutputPlan, Structure
@@ -445,6 +446,24 @@ def test_more_keys_than_a_window_keep_their_declared_order_between_windows():
     assert not accepts(ebnf, written([*keys[12:], *keys[:12]]))
     assert not accepts(ebnf, written([*keys, "k0"]))
     assert not accepts(ebnf, written(keys[1:]))
+
+
+@pytest.mark.parametrize("row", [HERMES, GLM_47])
+@pytest.mark.parametrize("count", [10, 17])
+def test_a_least_number_of_keys_holds_for_all_windows_together(row, count):
+    names = [f"k{at}" for at in range(count)]
+    grammar = grammar_of(
+        obj(dict.fromkeys(names, INT), additionalProperties=False, minProperties=1), row
+    )
+
+    def is_accepted(*keys):
+        text = render_calls(row, [("f", dict.fromkeys(keys, 1))])
+        return accepts(grammar.ebnf, MARKS.encode(text))
+
+    assert all(map(is_accepted, names))
+    assert is_accepted(names[0], names[-1])
+    assert not is_accepted()
+    assert grammar.exact_tools == {"f"}
 
 
 def content_grammar(schema):

@@ -80,9 +80,9 @@ class _Order:
         """The state in which nothing has been written."""
         windows = [entries[at : at + window] for at in range(0, len(entries), window)]
         is_counted = len(windows) == 1 and self._extra is None
-        limits = self._limits if is_counted else Limits(min(self._limits.least, 1))
+        limits = self._limits if is_counted else Limits()
         after = self._state([self._frame.end])
-        first = self._first([], None if limits.least else self._frame.empty, after)
+        first = self._first([], None if self._limits.least else self._frame.empty, after)
         for place in range(len(windows) - 1, -1, -1):
             here = windows[place]
             is_first = place == 0 and self._extra is None and not self._is_uniform
