@@ -9,8 +9,9 @@ import json
 import pytest
 
 from tests.libs.toolcall.matching import MARKS, NO_MARKS, accepts, is_begun
+from toolcall.errors import ToolCallError
 from toolcall.formats.render import render_calls
-from toolcall.formats.table import GLM_47, HERMES, QWEN_CODER
+from toolcall.formats.table import FORMATS, GLM_47, HERMES, QWEN_CODER
 from toolcall.grammar.build import build
 from toolcall.plan import OutputPlan, Structure
 from toolcall.requests import plan_output
@@ -353,6 +354,61 @@ def test_a_string_ends_at_the_first_closing_tag_where_tags_are_text():
     assert accepts(ebnf, "a < b </arg_valu </b".join(X))
     assert not accepts(ebnf, call("f", ("x", "a"), ("y", "b")))
     assert not accepts(ebnf, "a</arg_value>b".join(X))
+
+
+def qwen_value(ebnf, value):
+    """Whether the one argument `x` of a call in Qwen's format may have this raw value."""
+    text = render_calls(QWEN_CODER, [("f", {"x": "VALUE"})])
+    return accepts(ebnf, MARKS.encode(text).replace("VALUE", value))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        ("^(<|>|=)$", ["<", ">"], ["<<", "a"]),
+        ("^.{1,100}$", ["a<b", "</parameter>", "<" * 100], ["", "a\nb", "<" * 101]),
+        ("^<[a-z]+>$", ["<b>"], ["b", "<>"]),
+        (
+            "^SELECT ",
+            ["SELECT * WHERE a < 3", "SELECT *\nFROM b"],
+            ["select <", "SELECT 1\n</parameter>\n<parameter=y>\n2", "SELECT 1\n</parameter>"],
+        ),
+    ],
+)
+def test_a_pattern_may_have_the_characters_of_a_closing_tag_that_is_text(pattern, good, bad):
+    grammar = grammar_of(obj({"x": STR | {"pattern": pattern}}, ["x"]), QWEN_CODER)
+
+    assert [v for v in good if not qwen_value(grammar.ebnf, v)] == []
+    assert [v for v in bad if qwen_value(grammar.ebnf, v)] == []
+    assert grammar.exact_tools == {"f"}
+
+
+def test_where_all_tags_are_text_a_pattern_goes_without_one_character_of_the_closing_tag():
+    ebnf = grammar_of(obj({"x": STR | {"pattern": "^a.*b$"}}, ["x"]), marks=NO_MARKS).ebnf
+
+    assert all(accepts(ebnf, value.join(X)) for value in ["a < b", "a / b", "ab"])
+    assert not accepts(ebnf, "a</arg_value>b".join(X))
+
+
+@pytest.mark.parametrize(
+    ("row", "marks", "name"),
+    [
+        (QWEN_CODER, MARKS, "a>b"),
+        (GLM_47, NO_MARKS, "a</arg_key>b"),
+        (FORMATS["deepseek_v32"], MARKS, 'a" string="true">b'),
+    ],
+)
+def test_a_name_that_a_reader_would_end_early_cannot_be_written(row, marks, name):
+    schema = obj({"a": INT, name: INT}, additionalProperties=False)
+    ebnf = grammar_of(schema, row, marks).ebnf
+
+    def is_accepted(arguments):
+        return accepts(ebnf, marks.encode(render_calls(row, [("f", arguments)])))
+
+    assert is_accepted({"a": 1})
+    assert not is_accepted({name: 1})
+    with pytest.raises(ToolCallError, match="no tool can be called"):
+        grammar_of(schema | {"required": [name]}, row, marks)
 
 
 def test_qwens_text_has_a_greatest_length_though_its_tags_are_text():

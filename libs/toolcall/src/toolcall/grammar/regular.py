@@ -194,6 +194,28 @@ def without(tree: Regular, taboo: Characters) -> Regular | None:
             return Repeat(inner, low, high)
 
 
+def not_holding(tree: Regular, literal: str) -> Regular | None:
+    """The tree without words that hold the literal; None when none can be said to be left.
+
+    A word that lacks one of the literal's characters does not hold it. So the tree stays whole
+    where it lacks one itself; else its words lack one of the first two.
+    """
+    if not all(_allows(tree, character) for character in set(literal)):
+        return tree
+    found = [each for character in literal[:2] if (each := without(tree, one_of(character)))]
+    return either(*found) if found else None
+
+
+def _allows(tree: Regular, character: str) -> bool:
+    match tree:
+        case One(allowed):
+            return character in allowed
+        case Concat(parts) | Either(parts):
+            return any(_allows(part, character) for part in parts)
+        case Repeat(part):
+            return _allows(part, character)
+
+
 def without_empty(tree: Regular) -> Regular | None:
     """The words of the tree that are not empty; None when there are none."""
     if lengths(tree)[0] > 0:

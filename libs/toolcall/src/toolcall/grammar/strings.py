@@ -18,7 +18,7 @@ from toolcall.grammar.automata import (
     in_json,
     known_in_json,
 )
-from toolcall.grammar.characters import EVERY, Characters
+from toolcall.grammar.characters import EVERY
 from toolcall.grammar.ebnf import NOTHING, Rules, character_class, literal, sequence
 from toolcall.grammar.inclusion import is_within
 from toolcall.grammar.patterns import translate
@@ -31,9 +31,9 @@ from toolcall.grammar.regular import (
     endless,
     fitted,
     lengths,
+    not_holding,
     relaxed,
     states,
-    without,
 )
 from toolcall.schema.nodes import String
 from toolcall.schema.string_formats import FORMATS
@@ -106,13 +106,14 @@ class Strings:
         """An expression for what a tree writes inside a JSON string, with the quotes."""
         return self._rules.share(f"{QUOTE} {automaton(self._rules, inner, QUOTE)}")
 
-    def raw(self, node: String, end: str, taboo: Characters | None = None) -> str | None:
+    def raw(self, node: String, end: str, end_text: str | None = None) -> str | None:
         """An expression for the string's characters as they are, and the end after them.
 
-        None when every such string needs a taboo character.
+        `end_text`: the end as text, which the string must not hold; None when every such string
+        might.
         """
         shape = self.shape(node, "raw")
-        tree = shape.tree if taboo is None else without(shape.tree, taboo)
+        tree = shape.tree if end_text is None else not_holding(shape.tree, end_text)
         return None if tree is None else self._written(shape, tree, end)
 
     def whole(self, pattern: str) -> str | None:

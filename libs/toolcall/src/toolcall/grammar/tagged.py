@@ -12,7 +12,7 @@ from toolcall.grammar.ebnf import ANY_TEXT, NOTHING, Rules, literal, sequence
 from toolcall.grammar.kinds import kinds, roots
 from toolcall.grammar.objects import Entry, Frame, Limits, any_order, counts_exactly
 from toolcall.grammar.values import Values
-from toolcall.grammar.wire import BLANKS, Wire
+from toolcall.grammar.wire import Wire, first_tag
 from toolcall.schema.nodes import (
     Anything,
     Array,
@@ -41,8 +41,9 @@ class TaggedWriter:
         self._end = sequence(wire.literal(end), after)
         self._after_text = after
         self._end_text = end if wire.is_text(end) else None
-        self._taboo = one_of(end.strip(BLANKS)[0]) if self._end_text else None
         self._key_taboo = one_of(form.key_close[0] + "\n") if wire.is_text(form.key_close) else None
+        name_ends = form.type_tags or (first_tag(form.key_close),)
+        self._name_ends = [each for each in name_ends if wire.is_text(each)]
         self._arguments: dict[Node, str | None] = {}
 
     def arguments(self, schema: Schema, end: str) -> str | None:
@@ -65,7 +66,7 @@ class TaggedWriter:
         named = dict(root.properties)
         for name in [*named, *sorted(root.required - named.keys())]:
             value = self._argument(schema, named.get(name, root.additional))
-            if value is not None:
+            if value is not None and all(_ends_at(name, end) for end in self._name_ends):
                 pair = self._rules.share(sequence(self._key_open, literal(name), value))
                 entries.append(Entry(pair, name in root.required))
             elif name in root.required:
@@ -118,11 +119,11 @@ class TaggedWriter:
                     yield self._free_text
                 case String() if strings.shape(kind, "raw").is_free:
                     yield self._free_text
-                case String(pattern=None, format=None) if self._taboo is not None:
+                case String(pattern=None, format=None) if self._end_text is not None:
                     strings.inexact.setdefault(kind, "the length of text up to a tag")
                     yield self._text_up_to_end(kind.max_length)
                 case String():
-                    text = strings.raw(kind, self._end, self._taboo)
+                    text = strings.raw(kind, self._end, self._end_text)
                     if text is not None:
                         yield text
                 case Enum(values):
@@ -149,8 +150,12 @@ class TaggedWriter:
                 return self._values.expression(schema, kind)
 
     def _can_be_written(self, text: str) -> bool:
-        end = self._end_text
-        return end is None or (text + end).find(end) == len(text)
+        return self._end_text is None or _ends_at(text, self._end_text)
+
+
+def _ends_at(text: str, end: str) -> bool:
+    """Whether a reader who looks for the end after the text finds it there, and not before."""
+    return (text + end).find(end) == len(text)
 
 
 _NO_SCHEMA = Schema(Anything(), {}, (), True)

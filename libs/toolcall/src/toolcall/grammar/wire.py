@@ -118,6 +118,11 @@ class Wire:
         return token((token_id,))
 
 
+def first_tag(literal: str) -> str:
+    """A literal of one or more tags up to the end of the first: what a reader knows it by."""
+    return _BETWEEN_TAGS.split(literal.strip(BLANKS))[0]
+
+
 def prose_unlike_calls(rules: Rules, format: WireFormat, keys: JsonCall) -> str:
     """An expression for text that does not begin as a call does where calls have no opening tag."""
     tree = not_beginning_with([f'{keys.name_key}"', f'{keys.arguments_key}"'])
