@@ -100,8 +100,7 @@ def _repeated(rules: Rules, part: Regular, low: int, high: int | None, end: str)
     if high is None:
         inner = without_empty(part)
         if inner is not None:
-            rest = rules.reserve()
-            rules.define(rest, f"{end} | {automaton(rules, inner, rest)}")
+            rest = rules.loop((inner, end), lambda name: f"{end} | {automaton(rules, inner, name)}")
     else:
         for _ in range(high - low):
             rest = rules.choice((end, automaton(rules, part, rest)))

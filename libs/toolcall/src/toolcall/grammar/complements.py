@@ -10,8 +10,11 @@ from typing import Any
 from toolcall.grammar.characters import EVERY, Characters, one_of
 from toolcall.grammar.regular import EMPTY, One, Regular, Repeat, concat, either, optional, text
 
-MOST_CHARACTERS = 2000
-"""Letters of all words together; each is a rule, and xgrammar takes 40 us for it."""
+MOST_CHARACTERS = 300
+"""Letters of all words together. After each any character may follow, so that xgrammar takes some
+5 ms for it; where that is over its budget no argument is checked at all."""
+LONGEST_WORD = 48
+"""Letters of one word; each is some eight calls deep in Python, which has a thousand for all."""
 _END = ""
 _Words = dict[str, Any]
 
@@ -19,7 +22,7 @@ _Words = dict[str, Any]
 def other_than(words: Collection[str], taboo: Characters | None = None) -> Regular:
     """Any text that is none of the words and has no taboo characters.
 
-    Words that are too many are not excluded.
+    Words that are too many or too long are not excluded.
     """
     found = _beside(_tree(words), _free(taboo), may_begin=True)
     assert found is not None, "a text longer than every word is always left"
@@ -37,12 +40,15 @@ def _free(taboo: Characters | None) -> Characters:
 
 def _tree(words: Collection[str]) -> _Words:
     root: _Words = {}
-    if sum(map(len, words)) <= MOST_CHARACTERS:
-        for word in words:
-            node = root
-            for character in word:
-                node = node.setdefault(character, {})
-            node[_END] = {}
+    left = MOST_CHARACTERS
+    for word in sorted(words, key=lambda word: (len(word), word)):
+        if len(word) > min(LONGEST_WORD, left):
+            break
+        left -= len(word)
+        node = root
+        for character in word:
+            node = node.setdefault(character, {})
+        node[_END] = {}
     return root
 
 

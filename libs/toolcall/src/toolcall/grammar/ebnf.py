@@ -11,7 +11,7 @@ Not its `Regex` macro: it joins states that differ, so that `(pxx*)?pn` accepts 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from toolcall.grammar.characters import EVERY, Characters
 
@@ -30,6 +30,7 @@ class Rules:
         self._bodies: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._limits: dict[str, int] = {}
+        self._loops: dict[Hashable, str] = {}
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -69,6 +70,13 @@ class Rules:
             options = dict.fromkeys((NOTHING, f"{expression} {name}", end))
             self.define(name, " | ".join(options))
         return self._names[key]
+
+    def loop(self, key: Hashable, body: Callable[[str], str]) -> str:
+        """The name of a rule whose body needs the name; equal keys share one."""
+        if key not in self._loops:
+            name = self._loops[key] = self.reserve()
+            self.define(name, body(name))
+        return self._loops[key]
 
     def limited(self, body: str, most: int) -> str:
         """The name of a rule with this body that stops at so many characters.
