@@ -548,6 +548,15 @@ def test_other_names_share_what_may_follow_them():
     assert three - one < 3 * letters + 40
 
 
+@pytest.mark.parametrize("bound", [1e23, 1e22, 2.0**63, 10**23])
+def test_an_integer_is_held_to_the_value_of_a_bound_not_to_how_it_is_written(bound):
+    grammar = grammar_of(obj({"x": INT | {"maximum": bound}}, ["x"]), HERMES)
+
+    assert accepts(grammar.ebnf, json_call(f'{{"x": {int(bound)}}}'))
+    assert not accepts(grammar.ebnf, json_call(f'{{"x": {int(bound) + 1}}}'))
+    assert grammar.exact_tools == {"f"}
+
+
 def content_grammar(schema):
     """The grammar of content that a response format describes."""
     plan = OutputPlan(structure=Structure("json", schema=normalise(schema)))

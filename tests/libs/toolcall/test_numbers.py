@@ -49,6 +49,15 @@ def test_integers_of_a_range_are_exactly_those_between_its_bounds(seed):
             assert (tree is not None and has_word(tree, str(value))) == is_inside, (low, high)
 
 
+@pytest.mark.parametrize(
+    "bound", [10**40, int(1e308), 10**4000 + 7], ids=["1e40", "1e308", "1e4000"]
+)
+def test_a_bound_beyond_all_digits_that_are_written_is_none(bound):
+    assert integers(0, bound) == integers(0, None)
+    assert integers(-bound, 5) == integers(None, 5)
+    assert integers(-bound, bound) == INTEGER
+
+
 @pytest.mark.parametrize("bound", [SMALLEST, Decimal("5e-324"), Decimal("1e-200")])
 def test_a_bound_with_more_decimals_than_are_written_excludes_zero(bound):
     above = numbers(Number(minimum=bound, maximum=Decimal("1e308")))

@@ -15,6 +15,7 @@ from toolcall.grammar.regular import EMPTY, One, Regular, Repeat, concat, either
 from toolcall.schema.nodes import Number
 
 MOST_DIGITS = 40
+LEAST_UNWRITTEN = 10**MOST_DIGITS
 MOST_DECIMALS = 20
 MOST_BOUND_DECIMALS = 60
 """More decimals of a bound are left to the guard: each is a level of the expression, and the least
@@ -35,6 +36,9 @@ Bound = TypeVar("Bound", int, Decimal)
 
 def integers(low: int | None, high: int | None) -> Regular | None:
     """Integers of this range, both ends included; None when there are none."""
+    # As far out as nothing is written; a level of the tree for each digit would be too deep.
+    low = None if low is not None and low <= -LEAST_UNWRITTEN else low
+    high = None if high is not None and high >= LEAST_UNWRITTEN else high
     if low is None and high is None:
         return INTEGER
     options = []

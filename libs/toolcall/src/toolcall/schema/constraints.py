@@ -49,8 +49,8 @@ def number_node(plains: Sequence[Plain], note: Note) -> Node:
     for plain in plains:
         if "multipleOf" in plain.facts:
             note(plain, "multipleOf", GUARD_ONLY)
-    low, is_low_exclusive = _tightest(plains, "minimum", "exclusiveMinimum", max)
-    high, is_high_exclusive = _tightest(plains, "maximum", "exclusiveMaximum", min)
+    low, is_low_exclusive = _tightest(plains, "minimum", "exclusiveMinimum", max, decimal)
+    high, is_high_exclusive = _tightest(plains, "maximum", "exclusiveMaximum", min, decimal)
     if low is not None and high is not None:
         is_point_excluded = is_low_exclusive or is_high_exclusive
         if low > high or (low == high and is_point_excluded):
@@ -59,9 +59,13 @@ def number_node(plains: Sequence[Plain], note: Note) -> Node:
 
 
 def integer_node(plains: Sequence[Plain]) -> Node:
-    """Integers within the bounds: fractional bounds are rounded inwards, all steps hold at once."""
-    low, is_low_exclusive = _tightest(plains, "minimum", "exclusiveMinimum", max)
-    high, is_high_exclusive = _tightest(plains, "maximum", "exclusiveMaximum", min)
+    """Integers within the bounds: fractional bounds are rounded inwards, all steps hold at once.
+
+    A float is its own value here, not the shorter number that is written: integers beyond 2**53
+    are compared with that.
+    """
+    low, is_low_exclusive = _tightest(plains, "minimum", "exclusiveMinimum", max, Decimal)
+    high, is_high_exclusive = _tightest(plains, "maximum", "exclusiveMaximum", min, Decimal)
     minimum = None if low is None else math.ceil(low)
     maximum = None if high is None else math.floor(high)
     if minimum is not None and minimum == low and is_low_exclusive:
@@ -166,15 +170,16 @@ def _tightest(
     inclusive: str,
     exclusive: str,
     tightest: Callable[..., tuple[Decimal, bool]],
+    read: Callable[[int | float], Decimal],
 ) -> tuple[Decimal | None, bool]:
     """The bound of all schemas, and whether it is exclusive."""
     bounds: list[tuple[Decimal, bool]] = []
     for plain in plains:
         if inclusive in plain.facts:
             is_exclusive = plain.place.schema.get(exclusive) is True
-            bounds.append((decimal(plain.facts[inclusive]), is_exclusive))
+            bounds.append((read(plain.facts[inclusive]), is_exclusive))
         if exclusive in plain.facts:
-            bounds.append((decimal(plain.facts[exclusive]), True))
+            bounds.append((read(plain.facts[exclusive]), True))
     if not bounds:
         return None, False
     value, _ = tightest(bounds)
