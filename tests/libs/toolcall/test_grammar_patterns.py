@@ -13,7 +13,7 @@ from tests.libs.toolcall.words import has_word
 from toolcall.grammar.automata import automaton, in_json, known_in_json
 from toolcall.grammar.characters import EVERY, characters, one_of
 from toolcall.grammar.complements import not_beginning_with, other_than
-from toolcall.grammar.ebnf import Rules, character_class, literal
+from toolcall.grammar.ebnf import ANY_CHARACTER, ANY_TEXT, Rules, character_class, literal
 from toolcall.grammar.patterns import translate
 from toolcall.grammar.regular import (
     Either,
@@ -260,6 +260,22 @@ def test_text_that_does_not_begin_with_the_words():
 
     assert all(has_word(tree, each) for each in ["", "n", 'name\\"', "nam", "x no"])
     assert not any(has_word(tree, each) for each in ["no", "not", 'name"', 'name": 1'])
+
+
+@pytest.mark.parametrize(
+    "expression", [ANY_CHARACTER, ANY_TEXT, character_class(one_of("a").complement())]
+)
+def test_half_a_surrogate_pair_is_no_character(expression):
+    vocabulary = xgrammar.TokenizerInfo([bytes([byte]) for byte in range(256)])
+    compiled = xgrammar.GrammarCompiler(vocabulary).compile_grammar(f"root ::= {expression}")
+
+    for character in ("\ud7ff", "\ue000", "日", "🙂", "\0"):
+        assert xgrammar.GrammarMatcher(compiled).accept_string(character.encode())
+    for half in ("\ud800", "\udfff"):
+        matcher = xgrammar.GrammarMatcher(compiled)
+        assert not matcher.accept_string(half.encode(errors="surrogatepass"))
+    assert characters([(0, 0x10FFFF)]) == EVERY
+    assert translate(r"\ud800") is None
 
 
 def test_a_set_of_characters_is_what_its_ranges_hold():

@@ -1,9 +1,13 @@
-"""Sets of characters, as ranges of code points."""
+"""Sets of characters, as ranges of code points.
 
-from collections.abc import Iterable
+Half surrogates are no characters: their three bytes decode to three replacement characters.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 LAST = 0x10FFFF
+SURROGATES = (0xD800, 0xDFFF)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Characters:
     def complement(self) -> "Characters":
         """All characters that are not in the set."""
         gaps, start = [], 0
-        for first, last in self.ranges:
+        for first, last in sorted((*self.ranges, SURROGATES)):
             if first > start:
                 gaps.append((start, first - 1))
             start = last + 1
@@ -53,12 +57,20 @@ class Characters:
 def characters(ranges: Iterable[tuple[int, int]]) -> Characters:
     """The set of these ranges, which may overlap."""
     merged: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
+    for first, last in sorted(part for each in ranges for part in _without_surrogates(*each)):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
             merged.append((first, last))
     return Characters(tuple(merged))
+
+
+def _without_surrogates(first: int, last: int) -> Iterator[tuple[int, int]]:
+    below, above = min(last, SURROGATES[0] - 1), max(first, SURROGATES[1] + 1)
+    if first <= below:
+        yield first, below
+    if above <= last:
+        yield above, last
 
 
 def one_of(text: str) -> Characters:
@@ -71,6 +83,6 @@ def span(first: str, last: str) -> Characters:
     return Characters(((ord(first), ord(last)),))
 
 
-EVERY = Characters(((0, LAST),))
+EVERY = Characters(()).complement()
 DIGITS = span("0", "9")
 """0 to 9, not the digits of other scripts."""

@@ -13,12 +13,13 @@ Not its `Regex` macro: it joins states that differ, so that `(pxx*)?pn` accepts 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from toolcall.grammar.characters import EVERY, Characters
+from toolcall.grammar.characters import Characters
 
 NOTHING = '""'
 """The expression of the empty text."""
-ANY_CHARACTER = "[^]"
-ANY_TEXT = "[^]*"
+ANY_CHARACTER = r"[\u0000-\ud7ff\ue000-\U0010ffff]"
+"""`[^]` would let a model write the bytes of half a surrogate pair."""
+ANY_TEXT = f"{ANY_CHARACTER}*"
 LONGEST = 1_000_000
 """Characters above which a rule needs no limit: no answer is so long."""
 
@@ -122,8 +123,6 @@ def literal(text: str) -> str:
 
 def character_class(allowed: Characters) -> str:
     """An expression for one character of a set, which has at least one."""
-    if allowed == EVERY:
-        return ANY_CHARACTER
     parts = [
         _in_class(first) + (f"-{_in_class(last)}" if last > first else "")
         for first, last in allowed.ranges

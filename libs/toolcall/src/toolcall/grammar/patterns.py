@@ -167,7 +167,7 @@ class _Reader:
         kind, value = item
         match kind:
             case code.LITERAL:
-                return One(characters([(value, value)]))
+                return One(self._set([item]))
             case code.NOT_LITERAL:
                 return One(characters([(value, value)]).complement())
             case code.ANY:
