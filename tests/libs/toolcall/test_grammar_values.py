@@ -290,6 +290,11 @@ def test_a_string_may_spell_tags_in_plain_text(spelt):
         ({}, ["", "anything <b>", "{", "null"], []),
         ({"const": {"k": [1, "a"]}}, ['{"k": [1, "a"]}', '{"k":[1,"a"]}'], ['{"k": [1]}', "k"]),
         ({"enum": [1.0, 2.5]}, ["1.0", "1", "2.5"], ["2", "1.5"]),
+        (
+            {"enum": [0.00001, 1e23]},
+            ["0.00001", "1e-05", "1e+23"],
+            ["0.0000", "1e-5", "1" + "0" * 23],
+        ),
     ],
 )
 def test_a_raw_value_is_held_to_its_schema(schema, good, bad):
@@ -561,6 +566,17 @@ def content_grammar(schema):
     """The grammar of content that a response format describes."""
     plan = OutputPlan(structure=Structure("json", schema=normalise(schema)))
     return build(plan, None, MARKS, "after_reasoning").ebnf
+
+
+def test_what_the_grammar_of_content_leaves_to_the_guard_is_noted():
+    schema = normalise(
+        obj({"a": INT | {"minimum": 10, "maximum": 10**5, "multipleOf": 10}, "b": INT})
+    )
+    plan = OutputPlan(structure=Structure("json", schema=schema))
+
+    grammar = build(plan, None, MARKS, "after_reasoning")
+
+    assert "content: multipleOf" in grammar.notes
 
 
 def test_structured_content_may_be_set_out_in_lines():

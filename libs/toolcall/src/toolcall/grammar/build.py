@@ -175,9 +175,11 @@ class _Answer:
                 self._notes.append("content: the whole pattern")
                 return ANY_TEXT
             case Structure(kind="json", schema=schema) if schema is not None:
-                found = self._new_values("pretty").expression(schema, schema.root)
+                values = self._new_values("pretty")
+                found = values.expression(schema, schema.root)
                 if found is None:
                     raise ToolCallError("no content satisfies the schema")
+                self._notes += [f"content: {gap}" for gap in gaps(schema, values, is_tagged=False)]
                 return found
             case Structure(kind="regex", pattern=pattern) if pattern is not None:
                 whole = self._strings.whole(pattern)

@@ -6,6 +6,7 @@ nothing, one blank or, in structured content, a line feed with up to 16 blanks o
 """
 
 import json
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal
 
@@ -213,9 +214,9 @@ class Values:
                 return json_text(self.rules, value)
             case dict() | list():
                 return self.expression(schema, constant(value))
-            case float() if value.is_integer():
-                forms = (json.dumps(value), json.dumps(int(value)))
-                return self.rules.choice(map(literal, forms))
+            case float():
+                plain = int(value) if value.is_integer() else f"{Decimal(repr(value)):f}"
+                return self.rules.choice(map(literal, (json.dumps(value), str(plain))))
             case _:
                 return literal(json.dumps(value))
 
