@@ -118,9 +118,8 @@ class Answer:
         if self._run.generation.deadline.has_passed():
             return None
         length = self._parser.resume_at()
-        if length is None:
-            return 0 if self._is_whole else None
-        return self._text.tokens_before(length)
+        keep = None if length is None else self._text.tokens_before(length)
+        return 0 if keep is None and self._is_whole else keep
 
     def _begin_again(self, keep: int) -> None:
         kept_text = self._pushed

@@ -45,12 +45,16 @@ class TextStream:
             return ""
         text: str = self._tokenizer.decode(self._undecoded, skip_special_tokens=True)
         self._undecoded.clear()
+        # The old decoder still holds these bytes and would give them again.
+        self._decoder = DecodeStream(skip_special_tokens=True)
         return text
 
-    def tokens_before(self, length: int) -> int:
-        """How many of the tokens make up no more than the first `length` characters."""
+    def tokens_before(self, length: int) -> int | None:
+        """How many of the tokens make up the first `length` characters; None when one goes on."""
+        if length == 0:
+            return 0
         at = bisect_left(self._lengths, length)
-        return at + 1 if at < len(self._lengths) and self._lengths[at] == length else at
+        return at + 1 if at < len(self._lengths) and self._lengths[at] == length else None
 
     def _step(self, token_id: int) -> str:
         mark = self._marks.mark_of(token_id)
