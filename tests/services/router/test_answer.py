@@ -155,3 +155,13 @@ async def test_half_a_character_before_a_control_token_comes_out_once(generate, 
 
     assert answer.message.content == "\ufffd"
     assert answer.message.calls == [["w", "{}"]]
+
+
+async def test_a_retry_goes_to_the_worker_that_has_its_kv(generate):
+    """The first attempt is over before the retry chooses: it is no load on its worker any more."""
+    constraint = Constraint(plan({"w": schema_of()}), FORMATS["glm47"], "after_reasoning")
+
+    answer = await generate(constraint, "<tool_call>nope</tool_call>", "<tool_call>w</tool_call>")
+
+    assert answer.message.calls == [["w", "{}"]]
+    assert answer.engines.workers == [1, 1]
