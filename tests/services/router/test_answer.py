@@ -1,6 +1,7 @@
 """One answer from tokens to events, without a cluster: scripts stand in for the engines."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from launcher import model
 from router.answer import Answer
 from router.constrain import Constraint
 from router.domain import Generation
+from router.edge.wire_responses import CallIds, Envelope
 from router.errors import InvalidModelOutput
 from router.generate import Run
 from router.render import Renderer
@@ -16,7 +18,6 @@ from router.sessions import Sessions
 from router.settings import RouterSettings
 from router.workers import Workers
 from tests.libs.toolcall.answers import plan, schema_of
-from toolcall.events import ArgumentsDelta, CallEnded, CallStarted, ContentDelta, ReasoningDelta
 from toolcall.formats.table import FORMATS
 from wire.deadlines import Deadline
 
@@ -81,49 +82,40 @@ def generate(renderers):
         generation = Generation(
             request_id="r",
             prompt=(1, 2, 3),
-            max_tokens=1000,
+            max_tokens=100_000,
             sampling={},
             stop_token_ids=(2,),
             stop_texts=tuple(stop),
             deadline=Deadline.after(60),
         )
         run = Run(generation, workers, Sessions(60, lambda: 0.0), settings)
-        message, fault = Message(), None
+        events, fault = [], None
         try:
             async for event in Answer(run, constraint, renderer, is_whole=is_whole).events():
-                message.add(event)
+                events.append(event)
         except InvalidModelOutput as error:
             fault = error
-        return SimpleNamespace(message=message, fault=fault, run=run, engines=engines)
+        body = Envelope("chat.completions", "r", "m", CallIds("r")).body(events, run.usage)
+        message = json.loads(body)["choices"][0]["message"]
+        calls = [
+            (call["function"]["name"], call["function"]["arguments"])
+            for call in message.get("tool_calls", ())
+        ]
+        return SimpleNamespace(
+            reasoning=message.get("reasoning_content", ""),
+            content=message["content"] or "",
+            calls=calls,
+            finish=events[-1].reason if events and fault is None else None,
+            fault=fault,
+            tokens=run.usage.completion_tokens,
+            engines=engines,
+        )
 
     return generate
 
 
 def encode(renderer, text):
     return renderer.tokenizer.encode(text, add_special_tokens=False).ids
-
-
-class Message:
-    """What a client makes of the events; it asserts that no call comes twice."""
-
-    def __init__(self):
-        self.reasoning, self.content, self.calls, self.finish = "", "", [], None
-
-    def add(self, event):
-        match event:
-            case ReasoningDelta(text):
-                self.reasoning += text
-            case ContentDelta(text):
-                self.content += text
-            case CallStarted(index, name):
-                assert index == len(self.calls)
-                self.calls.append([name, ""])
-            case ArgumentsDelta(_, text):
-                self.calls[-1][1] += text
-            case CallEnded():
-                json.loads(self.calls[-1][1])
-            case _:
-                self.finish = event.reason
 
 
 def hermes():
@@ -140,10 +132,10 @@ async def test_a_token_across_the_point_of_the_retry_delivers_nothing_twice(gene
     whole = await generate(hermes(), faulty, again, on="smollm2", is_whole=True)
 
     assert streamed.fault is not None
-    assert streamed.message.content + GOOD * len(streamed.message.calls) == before
+    assert streamed.content + GOOD * len(streamed.calls) == before
     assert whole.engines.prompts[1] == whole.engines.prompts[0]
-    assert whole.message.content + GOOD * (len(whole.message.calls) - 1) == before
-    assert whole.message.calls[-1] == ["w", '{"city": "Rome"}']
+    assert whole.content + GOOD * (len(whole.calls) - 1) == before
+    assert whole.calls[-1] == ("w", '{"city": "Rome"}')
 
 
 async def test_half_a_character_before_a_control_token_comes_out_once(generate, renderers):
@@ -153,8 +145,8 @@ async def test_half_a_character_before_a_control_token_comes_out_once(generate, 
 
     answer = await generate(constraint, [*half, *encode(renderer, "<tool_call>w</tool_call>")])
 
-    assert answer.message.content == "\ufffd"
-    assert answer.message.calls == [["w", "{}"]]
+    assert answer.content == "\ufffd"
+    assert answer.calls == [("w", "{}")]
 
 
 async def test_a_retry_goes_to_the_worker_that_has_its_kv(generate):
@@ -163,5 +155,18 @@ async def test_a_retry_goes_to_the_worker_that_has_its_kv(generate):
 
     answer = await generate(constraint, "<tool_call>nope</tool_call>", "<tool_call>w</tool_call>")
 
-    assert answer.message.calls == [["w", "{}"]]
+    assert answer.calls == [("w", "{}")]
     assert answer.engines.workers == [1, 1]
+
+
+async def test_four_times_the_tokens_cost_about_four_times_as_much(generate, renderers):
+    """Adding each token to all text before it would cost sixteen times as much."""
+    renderer, costs = renderers("smollm2-glm", "none"), []
+    for tokens in (7_000, 28_000):
+        output = encode(renderer, "🙂") + encode(renderer, " international") * tokens
+        began = time.thread_time()
+
+        await generate(Constraint(), output, is_whole=True)
+        costs.append(time.thread_time() - began)
+
+    assert costs[1] < 8 * costs[0]

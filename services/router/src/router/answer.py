@@ -46,7 +46,6 @@ class Answer:
         self._stop = StopTexts(run.generation.stop_texts)
         self._text = self._new_text()
         self._parser = self._new_parser()
-        self._pushed = ""
         self._events: list[Event] = []
 
     async def events(self) -> AsyncGenerator[Event, None]:
@@ -90,7 +89,6 @@ class Answer:
         text = self._text.push(tokens.token_ids)
         if tokens.finish_reason is not None:
             text += self._text.flush()
-        self._pushed += text
         events = self._parser.push(text)
         if tokens.finish_reason is not None:
             events += self._parser.finish(tokens.finish_reason)
@@ -122,12 +120,9 @@ class Answer:
         return 0 if keep is None and self._is_whole else keep
 
     def _begin_again(self, keep: int) -> None:
-        kept_text = self._pushed
         self._run.retry(keep, RETRY_TEMPERATURE)
         self._text, self._parser = self._new_text(), self._new_parser()
-        self._pushed = self._text.push(self._run.emitted)
-        assert kept_text.startswith(self._pushed)
-        again = self._parser.push(self._pushed)
+        again = self._parser.push(self._text.push(self._run.emitted))
         if keep == 0:
             self._events = again
             self._stop = StopTexts(self._run.generation.stop_texts)
