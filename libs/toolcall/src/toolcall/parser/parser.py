@@ -54,11 +54,11 @@ class Parser:
         Whoever reads the text up to there with a new parser gets what this one has delivered.
         """
         if self._is_content_faulty:
-            return None if self._delivery.has_left else self.safe_length
-        call = self._delivery.call
-        if (call is not None and call.is_live) or not self._answer.is_cut_clean:
-            return None
-        return self.safe_length
+            has_left = self._delivery.has_left
+        else:
+            call = self._delivery.call
+            has_left = call is not None and call.is_live
+        return self.safe_length if self._answer.is_cut_clean and not has_left else None
 
     def push(self, text: str) -> list[Event]:
         """More of the answer, with marks for control tokens; what is known by now."""
