@@ -18,38 +18,13 @@ from router.sessions import Sessions
 from router.settings import RouterSettings
 from router.workers import Workers
 from tests.libs.toolcall.answers import plan, schema_of
+from tests.services.router.scripted_engines import Engines
 from toolcall.formats.table import FORMATS
 from wire.deadlines import Deadline
 
 CITY = schema_of({"city": {"type": "string"}}, required=["city"])
 GOOD = '<tool_call>\n{"name": "w", "arguments": {"city": "Paris"}}\n</tool_call>'
 UNDECLARED = GOOD.replace('"w"', '"nope"')
-
-
-class Engines:
-    """Dynamo's runtime, endpoint and client of two decode workers; `outputs` come one a request."""
-
-    def __init__(self, outputs):
-        self.outputs = list(outputs)
-        self.workers, self.prompts = [], []
-
-    def endpoint(self, path):
-        ids = [1, 2] if "backend" in path else []
-
-        async def client():
-            return SimpleNamespace(instance_ids=lambda: ids, direct=self.direct)
-
-        return SimpleNamespace(client=client)
-
-    async def direct(self, request, worker_id, **_):
-        self.workers.append(worker_id)
-        self.prompts.append(tuple(request["token_ids"]))
-        return self._chunks(self.outputs.pop(0))
-
-    async def _chunks(self, token_ids):
-        for token_id in token_ids:
-            yield {"token_ids": [token_id]}
-        yield {"token_ids": [], "finish_reason": "stop"}
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,16 @@ class GenerationFailed(RouterError):
         super().__init__(f"The model could not generate this answer: {message}")
 
 
+class AnswerFailed(RouterError):
+    """The router itself failed on an answer; its log has the cause."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(
+            "The router failed on this answer. Try again; if it happens again, report the request"
+            f" {request_id}: the router's log has the cause."
+        )
+
+
 class DeadlineExceeded(RouterError):
     """The time that the caller gave is over."""
 
