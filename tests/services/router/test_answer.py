@@ -145,3 +145,44 @@ async def test_four_times_the_tokens_cost_about_four_times_as_much(generate, ren
         costs.append(time.thread_time() - began)
 
     assert costs[1] < 8 * costs[0]
+
+
+NOW = "<tool_call>now</tool_call>"
+OBJECT = {"response_format": {"type": "json_object"}}
+REQUIRED = {"schemas": {"now": schema_of()}, "tool_choice": "required"}
+STOPPED = {
+    "prose": ({}, "one STOP two", ("one ", [], "stop")),
+    "prose after a call": (
+        {"schemas": {"now": schema_of()}},
+        f"{NOW}one STOP{NOW}",
+        ("one ", [("now", "{}")], "tool_calls"),
+    ),
+    "behind a structure": (OBJECT, '{"a": 1} STOP', ('{"a": 1} ', [], "stop")),
+    "inside a structure": (OBJECT, '{"a": "STOP"}', "invalid_response"),
+    "in place of a call": (REQUIRED, f"STOP{NOW}", "invalid_tool_call"),
+}
+
+
+@pytest.mark.parametrize(("request_", "output", "expected"), STOPPED.values(), ids=STOPPED)
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "stream"])
+async def test_what_a_stop_string_ends_is_checked_as_what_the_model_ends(
+    generate, request_, output, expected, is_whole
+):
+    constraint = Constraint(plan(**request_), FORMATS["glm47"], "after_reasoning")
+
+    answer = await generate(constraint, output, output, is_whole=is_whole, stop=["STOP"])
+
+    if isinstance(expected, str):
+        assert answer.fault.code == expected
+        assert "a stop string ended the answer" in str(answer.fault)
+    else:
+        assert answer.fault is None
+        assert (answer.content, answer.calls, answer.finish) == expected
+
+
+async def test_a_retry_after_a_stop_string_looks_for_it_again(generate):
+    constraint = Constraint(plan(**REQUIRED), FORMATS["glm47"], "in_reasoning")
+
+    answer = await generate(constraint, "why</think>STOP", f"{NOW}one STOP", stop=["STOP"])
+
+    assert (answer.reasoning, answer.content, answer.calls) == ("why", "one ", [("now", "{}")])

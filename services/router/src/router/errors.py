@@ -32,7 +32,7 @@ class InvalidModelOutput(RouterError):
     """The model's output broke the request's own rules, and no retry was possible or helped."""
 
     def __init__(self, fault: Fault) -> None:
-        super().__init__(f"The model's answer was not usable: {fault.message} Try again.")
+        super().__init__(f"The model's answer was not usable: {fault.message}. Try again.")
         self.code = "invalid_response" if fault.kind == "invalid_content" else "invalid_tool_call"
 
 

@@ -4,6 +4,7 @@ Invariant: the events of an answer say the same for every way to cut its text, a
 is a Finished or a Fault. After a Fault nothing more comes.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from toolcall.errors import Fault
@@ -77,6 +78,19 @@ class Parser:
             self._is_over = True
             events.append(self._conclude(reason))
         return events
+
+    def stop(self, content: str, calls: int) -> Finished | Fault:
+        """The answer is over at a stop string: this much of its content counts, and so many calls.
+
+        What stands behind the stop string may have been read already, and is not part of it.
+        """
+        self._is_over = True
+        self._delivery.content = [content] if content else []
+        self._delivery.calls = calls
+        end = self._conclude("stop")
+        if isinstance(end, Fault):
+            return replace(end, message=f"{end.message} (a stop string ended the answer)")
+        return end
 
     def _advance(self) -> list[Event]:
         fault = None
