@@ -1,6 +1,7 @@
 """One answer from tokens to events, without a cluster: scripts stand in for the engines."""
 
 import json
+import re
 import time
 from types import SimpleNamespace
 
@@ -186,3 +187,39 @@ async def test_a_retry_after_a_stop_string_looks_for_it_again(generate):
     answer = await generate(constraint, "why</think>STOP", f"{NOW}one STOP", stop=["STOP"])
 
     assert (answer.reasoning, answer.content, answer.calls) == ("why", "one ", [("now", "{}")])
+
+
+BLANK_STOPS = {
+    "without a format": (Constraint(), "Paris" + "\n" * 500, "\n", "Paris", 2),
+    "in a chat": (Constraint(plan(), FORMATS["glm47"]), "Paris" + "\n" * 500, "\n", "Paris", 2),
+    "behind text": (Constraint(), "a.\n\n\n\n", ".\n\n", "a", 4),
+    "behind what the template writes": (
+        Constraint(plan(), FORMATS["hermes"], "in_reasoning"),
+        "t</think>\n\nParis\n\nRome",
+        "\n\n",
+        "Paris",
+        7,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "text", "stop", "content", "tokens"), BLANK_STOPS.values(), ids=BLANK_STOPS
+)
+async def test_a_stop_string_of_blanks_ends_the_answer_at_once(
+    generate, renderers, constraint, text, stop, content, tokens
+):
+    renderer = renderers("smollm2-glm", constraint.format.name if constraint.format else "none")
+    ids = [id_ for part in re.findall(r"<.*?>|\w+|.|\n", text) for id_ in encode(renderer, part)]
+
+    answer = await generate(constraint, ids, stop=[stop])
+
+    assert (answer.content, answer.finish, answer.tokens) == (content, "stop", tokens)
+
+
+async def test_blanks_before_a_call_are_no_stop_string(generate):
+    constraint = Constraint(plan({"now": schema_of()}), FORMATS["glm47"], "after_reasoning")
+
+    answer = await generate(constraint, f"Sure.\n{NOW}", stop=["\n"])
+
+    assert (answer.content, answer.calls) == ("Sure.", [("now", "{}")])

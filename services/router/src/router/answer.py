@@ -108,6 +108,10 @@ class Answer:
             if isinstance(event, Finished):
                 self._pass_content(self._stop.flush(), passed)
             passed.append(event)
+        # Only a call could make markup of the blanks that wait; they may go on for long.
+        if not self._constraint.plan.may_call and self._stop.ends_in(self._parser.waiting):
+            self._pass_content(self._stop.push(self._parser.waiting), passed)
+            passed.append(self._end_at_stop())
         return passed
 
     def _pass_content(self, text: str, passed: list[Event]) -> None:

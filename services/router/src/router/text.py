@@ -90,6 +90,10 @@ class StopTexts:
         text, self._held = self._held[:cut], self._held[cut:]
         return text
 
+    def ends_in(self, text: str) -> bool:
+        """Whether a stop string would end this text, if it came next."""
+        return first_stop(self._held + text, self._stop_texts) is not None
+
     def flush(self) -> str:
         """What was held back, when the text ends without becoming a stop string."""
         text, self._held = self._held, ""

@@ -62,6 +62,11 @@ class AnswerReader:
             return self.call_at
         return self._source.position - self._thought.held - self._content.held
 
+    @property
+    def waiting(self) -> str:
+        """Blanks of the content that are markup if a call follows, else text."""
+        return self._content.waiting
+
     def read(self, start: AnswerStart) -> Reading[None]:
         """The answer to its end."""
         is_open = False

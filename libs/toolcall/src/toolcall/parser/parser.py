@@ -49,6 +49,11 @@ class Parser:
         """
         return self._answer.body_at if self._is_content_faulty else self._answer.settled
 
+    @property
+    def waiting(self) -> str:
+        """Blanks that have not left because a call would make markup of them."""
+        return self._answer.waiting
+
     def resume_at(self) -> int | None:
         """Where another try may take over; None when a part of what is faulty has left.
 
