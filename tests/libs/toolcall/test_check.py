@@ -69,16 +69,24 @@ MISSHAPEN = [
     ({"$defs": {"A": {"type": "foo"}}}, "$defs.A.type", "one of array"),
     ({"not": {"items": {"type": "foo"}}}, "not.items.type", "one of array"),
     ({"$schema": "https://json-schema.org/draft-03/schema#"}, "$schema", "Leave it out"),
+    ({"$id": "http://[", "properties": {"a": {"$id": "c"}}}, "$id", "a URI, got"),
     (of("a", {"$schema": DRAFT_7}), "properties.a.$schema", "one draft for the whole schema"),
     (
         {"$schema": "https://json-schema.org/draft/2019-09/schema", "unevaluatedItems": False},
         "unevaluatedItems",
         "Name 2020-12",
     ),
+    ({"$schema": DRAFT_7, "items": {"$id": "//["}}, "items.$id", "a URI, got"),
+    ({"$schema": DRAFT_4, "id": "http://["}, "id", "a URI, got"),
 ]
 REFERENCES = [
     (of("a", {"$ref": "#/$defs/B"}, **{"$defs": {"A": {}}}), "properties.a.$ref", "#/$defs/A"),
     (of("a", {"$ref": "#/$defs/B"}), "properties.a.$ref", "Definitions in this schema: none."),
+    (
+        of("a", {"$ref": "#/x"}, **{"$schema": DRAFT_7, "$defs": 5, "definitions": {"D": {}}}),
+        "properties.a.$ref",
+        "Definitions in this schema: #/definitions/D.",
+    ),
     (of("a", {"$ref": "#nowhere"}), "properties.a.$ref", "a place in this schema"),
     (of("a", {"$ref": "https://x.test/y.json"}), "properties.a.$ref", 'Copy it under "$defs"'),
     (of("a", {"$ref": "other.json#/A"}), "properties.a.$ref", 'Copy it under "$defs"'),

@@ -219,8 +219,9 @@ class _References:
 
     def _definitions(self) -> Iterator[str]:
         for keyword in ("$defs", "definitions"):
-            found = self._document.source.get(keyword, {})
-            yield from (f"#/{keyword}/{name}" for name in list(found)[:MOST_LISTED])
+            found = self._document.source.get(keyword)
+            if isinstance(found, Mapping):  # elsewhere the draft has no such keyword
+                yield from (f"#/{keyword}/{name}" for name in list(found)[:MOST_LISTED])
 
     def _check_ends(self) -> None:
         done: set[int] = set()
