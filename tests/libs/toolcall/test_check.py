@@ -93,6 +93,13 @@ REFERENCES = [
     (of("a", {"$ref": "http://["}), "properties.a.$ref", "inside this schema"),
     (of("a", {"$ref": "#/required"}, required=["a"]), "properties.a.$ref", "which is none"),
     (of("a", {"$ref": "#/required/x"}, required=["a"]), "properties.a.$ref", "a place in"),
+    (of("a", {"$ref": "#/allOf/-1"}, allOf=[{}]), "properties.a.$ref", "a place in"),
+    (of("a", {"$ref": "#/allOf/%300"}, allOf=[{}]), "properties.a.$ref", "a place in"),
+    (
+        of("a", {"$ref": "#/$defs/0/allOf/+0"}, **{"$defs": {"0": {"allOf": [{}]}}}),
+        "properties.a.$ref",
+        "a place in",
+    ),
     (of("a", {"$ref": 5}), "properties.a.$ref", "a string"),
     (of("a", {"$ref": "#/x/y"}, x={"y": {"type": "foo"}}), "x.y.type", "one of array"),
     ({"$ref": "#"}, "$ref", "a reference that ends"),
@@ -129,6 +136,7 @@ SOUND = [
     of("a", False),
     of("a", {"not": {}}),
     of("a", {"$ref": "#"}),
+    of("a", {"$ref": "#/$defs/-1~0/allOf/0"}, **{"$defs": {"-1~": {"allOf": [{}]}}}),
     of("a", {"$ref": "#/properties/b"})
     | {"properties": {"a": {"$ref": "#/properties/b"}, "b": {}}},
     {"$schema": "http://json-schema.org/draft-07/schema", "items": [{}], "additionalItems": False},
@@ -273,6 +281,10 @@ def test_every_keyword_that_decides_has_a_shape(dialect):
             {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object"}}},
             "$defs.A.additionalProperties",
         ),
+        (
+            of("a", {"$ref": "#/x/A"}, additionalProperties=False, x={"A": {"type": "object"}}),
+            "x.A.additionalProperties",
+        ),
     ],
 )
 def test_a_strict_schema_closes_every_object(source, path):
@@ -284,3 +296,4 @@ def test_a_strict_schema_closes_every_object(source, path):
 
 def test_a_strict_schema_with_closed_objects_passes():
     check_strict(of("a", {"type": "string"}, additionalProperties=False), PARAM)
+    check_strict(of("a", {"$ref": "#"}, additionalProperties=False), PARAM)

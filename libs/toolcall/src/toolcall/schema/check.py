@@ -78,15 +78,19 @@ def checked_schema(source: object, param: str, *, is_closed: bool = False) -> Sc
 
 
 def check_strict(source: object, param: str) -> None:
-    """Raises InvalidToolRequest where an object of a strict schema is not closed.
+    """Raises InvalidToolRequest where an object of a schema that passed the check is not closed.
 
     OpenAI asks this of clients that say `strict: true`; without the word we do not.
     """
-    waiting = [(source, param)]
+    document = Document(source)
+    waiting = [document.root]
+    seen: set[int] = set()
     while waiting:
-        schema, path = waiting.pop()
-        if not isinstance(schema, Mapping):
+        place = waiting.pop()
+        schema, path = place.schema, join(param, place.path)
+        if not isinstance(schema, Mapping) or place.key in seen or not document.holds(place):
             continue
+        seen.add(place.key)
         is_object = "properties" in schema or "object" in _list_of(schema.get("type"))
         if is_object and not any(schema.get(keyword) is False for keyword in CLOSING):
             got = (
@@ -98,7 +102,10 @@ def check_strict(source: object, param: str) -> None:
                 got,
                 "Close the object, or leave out strict (schemas are enforced without it).",
             )
-        waiting.extend((each, join(path, suffix)) for suffix, each in subschemas(schema))
+        waiting.extend(document.subplaces(place))
+        for keyword in REFERENCES:
+            if keyword in schema and keyword in document.dialect.keywords:
+                waiting.append(document.target(place, schema[keyword]))
 
 
 def _list_of(names: Any) -> list[Any]:
