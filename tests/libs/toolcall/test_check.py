@@ -13,6 +13,7 @@ from toolcall.schema.shapes import SHAPES, misshapen
 
 PARAM = "tools[0].function.parameters"
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
@@ -71,6 +72,13 @@ MISSHAPEN = [
     ({"$schema": "https://json-schema.org/draft-03/schema#"}, "$schema", "Leave it out"),
     ({"$id": "http://[", "properties": {"a": {"$id": "c"}}}, "$id", "a URI, got"),
     (of("a", {"$schema": DRAFT_7}), "properties.a.$schema", "one draft for the whole schema"),
+    ({"prefixItems": [{}], "dependencies": {"a": ["b"]}}, "dependencies", "2020-12 (the draft"),
+    ({"prefixItems": [{"$recursiveRef": "#"}]}, "prefixItems[0].$recursiveRef", "one draft"),
+    (
+        of("a", {"$ref": "#/x"}, x={"dependencies": {"a": ["b"]}}),
+        "x.dependencies",
+        "name the draft that you mean",
+    ),
     (
         {"$schema": "https://json-schema.org/draft/2019-09/schema", "unevaluatedItems": False},
         "unevaluatedItems",
@@ -142,6 +150,9 @@ SOUND = [
     {"$schema": "http://json-schema.org/draft-07/schema", "items": [{}], "additionalItems": False},
     {"items": [{}], "additionalItems": False},
     {"minimum": 0, "exclusiveMinimum": True},
+    {"dependencies": {"a": ["b"]}},
+    {"$schema": DRAFT_2020, "prefixItems": [{}], "dependencies": {"a": ["b"]}},
+    {"prefixItems": [{}], "additionalItems": False},
     {
         "$schema": DRAFT_4,
         "id": "http://x.test/",

@@ -9,7 +9,14 @@ from typing import Any
 
 from toolcall.json_values import check_json
 from toolcall.refusals import kind, refusal, shown
-from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of, used_keywords
+from toolcall.schema.dialects import (
+    URIS,
+    Dialect,
+    UnknownDialect,
+    dialect_of,
+    unknown_keywords,
+    used_keywords,
+)
 from toolcall.schema.linear_regex import TooMuchWork
 from toolcall.schema.nodes import Node, Nothing, Object, Ref, Schema, Union
 from toolcall.schema.normalise import Normaliser
@@ -190,6 +197,7 @@ class _References:
             place = waiting.pop()
             if isinstance(place.schema, bool) or place.key in self._in_place:
                 continue
+            self._check_draft(place)
             edges = self._in_place[place.key] = []
             for suffix, each in subschemas(place.schema):
                 inner = self._document.below(place, suffix, each)
@@ -202,6 +210,19 @@ class _References:
                     edges.append((target.key, join(place.path, keyword)))
                     waiting.append(target)
         self._check_ends()
+
+    def _check_draft(self, place: Place) -> None:
+        """Refuses a keyword that the draft would leave out, unless the client named the draft."""
+        dialect = self._document.dialect
+        if "$schema" in self._document.source:
+            return
+        for keyword in unknown_keywords(place.schema, dialect):
+            raise refusal(
+                join(self._param, join(place.path, keyword)),
+                "the keywords of one draft",
+                f"{keyword}, which {dialect.name} (the draft of the others) does not know",
+                'Use its keywords instead, or name the draft that you mean in "$schema".',
+            )
 
     def _target(self, place: Place, keyword: str) -> Place:
         reference = place.schema[keyword]

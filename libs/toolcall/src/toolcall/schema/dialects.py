@@ -139,6 +139,13 @@ def used_keywords(source: Any) -> set[str]:
     return used
 
 
+def unknown_keywords(schema: Mapping[str, Any], dialect: Dialect) -> list[str]:
+    """Keywords of one schema that would decide something in another draft, but not in this one."""
+    # These decide only beside or as values that have the wrong shape where they are unknown.
+    unknown = _all_keywords() - dialect.keywords - {"additionalItems", *BOUNDS}
+    return [keyword for keyword in schema if keyword in unknown]
+
+
 def _knows(dialect: Dialect, used: set[str]) -> bool:
     if "a tuple" in used and not dialect.has_tuple_items:
         return False
