@@ -6,7 +6,7 @@ import pytest
 
 from toolcall.errors import InvalidToolRequest
 from toolcall.json_values import SCHEMA
-from toolcall.schema.check import check_schema, check_strict
+from toolcall.schema.check import MOST_IN_PLACE, check_schema, check_strict
 from toolcall.schema.dialects import DIALECTS
 from toolcall.schema.normalise import normalise
 from toolcall.schema.shapes import SHAPES, misshapen
@@ -25,6 +25,13 @@ def fault_of(source: Any) -> InvalidToolRequest:
 
 def of(name: str, schema: Any, **others: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: schema}, **others}
+
+
+def chain(length: int) -> dict[str, Any]:
+    """A property that a row of references speaks of, `length` schemas below its own."""
+    definitions: dict[str, Any] = {f"D{at}": {"$ref": f"#/$defs/D{at + 1}"} for at in range(length)}
+    definitions[f"D{length}"] = {"type": "integer"}
+    return of("a", {"$ref": "#/$defs/D0", "enum": [1]}, **{"$defs": definitions})
 
 
 MISSHAPEN = [
@@ -114,6 +121,12 @@ REFERENCES = [
     ({"allOf": [{"anyOf": [{"$ref": "#/allOf/0"}, {}]}]}, "allOf[0].anyOf[0].$ref", "that ends"),
     ({"not": {"$ref": "#"}}, "not.$ref", "a reference that ends"),
     (
+        {"$schema": DRAFT_7, "dependencies": {"a": {"$ref": "#"}}, "enum": [{"a": 1}]},
+        "dependencies.a.$ref",
+        "a reference that ends",
+    ),
+    (chain(MOST_IN_PLACE), "$defs.D0.$ref", f"at most {MOST_IN_PLACE} schemas in a row"),
+    (
         of("a", {"$ref": "#/$defs/A"}, **{"$defs": {"A": {"$ref": "#/$defs/A"}}}),
         "$defs.A.$ref",
         "a reference that ends",
@@ -153,6 +166,8 @@ SOUND = [
     {"dependencies": {"a": ["b"]}},
     {"$schema": DRAFT_2020, "prefixItems": [{}], "dependencies": {"a": ["b"]}},
     {"prefixItems": [{}], "additionalItems": False},
+    {"$schema": DRAFT_2020, "dependencies": {"a": {"$ref": "#"}}},
+    chain(MOST_IN_PLACE - 2),
     {
         "$schema": DRAFT_4,
         "id": "http://x.test/",
@@ -205,6 +220,23 @@ def test_a_schema_may_nest_up_to_the_limit():
     check_schema(nested(SCHEMA.depth - 2), PARAM)
 
     assert "levels of nesting" in str(fault_of(nested(SCHEMA.depth)))
+
+
+def test_constants_whose_check_would_not_end_are_refused():
+    """$dynamicRef leads to the root here, but only for a value that came from there."""
+    dynamic = {"$id": "http://b/", "allOf": [{"$dynamicRef": "#n"}]}
+    source = {
+        "$id": "http://a/",
+        "$dynamicAnchor": "n",
+        "allOf": [{"$ref": "http://b/"}],
+        "$defs": {"b": {**dynamic, "$defs": {"n": {"$dynamicAnchor": "n"}}}},
+        "enum": [{}],
+    }
+
+    fault = fault_of(source)
+
+    assert fault.param == PARAM
+    assert "nested too deeply" in str(fault)
 
 
 def test_a_schema_may_hold_values_and_characters_up_to_the_limit():

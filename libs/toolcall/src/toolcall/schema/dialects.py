@@ -8,6 +8,7 @@ without fraction or exponent, `multipleOf` is exact, OpenAPI's `nullable` holds,
 FORMATS are asserted, and nothing is ever fetched.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -45,6 +46,8 @@ Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 READ_BY_OTHERS = frozenset({"then", "else", "minContains", "maxContains", "nullable"})
 """Keywords that a validator reads while it looks at another one."""
+STACK_LEFT = 150
+"""Frames of Python's stack that each step of a validation finds free; it uses up to a hundred."""
 BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
 URIS: Mapping[str, DraftName] = {
     "json-schema.org/draft-04/schema": "draft-04",
@@ -185,17 +188,37 @@ def _strict(dialect: Dialect) -> type[Validator]:
 def _keep_dialect(strict: Any) -> None:
     """Lets a validator stay what it is below a schema that holds a `$schema` of its own.
 
-    jsonschema would go on with its stock class there, without this service's promises.
+    jsonschema would go on with its stock class there, without this service's promises. As every
+    step down passes here, this is also where too deep a one ends.
     """
     evolve = strict.evolve
 
     def evolve_in_dialect(self: Any, **changes: Any) -> Any:
+        _check_stack()
         schema = changes.get("schema")
         if isinstance(schema, Mapping) and "$schema" in schema:
             changes["schema"] = {key: schema[key] for key in schema if key != "$schema"}
         return evolve(self, **changes)
 
     strict.evolve = evolve_in_dialect
+
+
+def _check_stack() -> None:
+    """Raises RecursionError while there is stack left.
+
+    Where Python raises it while rpds (jsonschema's tables, in Rust) compares two keys, it becomes a
+    panic, which is no Exception.
+    """
+    try:
+        sys._getframe(sys.getrecursionlimit() // 2)
+    except ValueError:
+        return  # far from the end, even with a call into C for each frame
+    _use_stack(STACK_LEFT)
+
+
+def _use_stack(frames: int) -> None:
+    if frames:
+        _use_stack(frames - 1)
 
 
 def _is_integer(_: object, instance: object) -> bool:
