@@ -1,5 +1,7 @@
 """Schemas that must be refused, each by the path of its fault."""
 
+import contextlib
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -244,6 +246,36 @@ def test_a_schema_may_hold_values_and_characters_up_to_the_limit():
 
     assert fault_of({"enum": list(range(SCHEMA.values))}).param == PARAM
     assert fault_of({"description": "x" * SCHEMA.characters}).param == PARAM
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": [0] * 20_000},
+        {"x": [{}] * 800},
+        {"anyOf": [{"minLength": at} for at in range(800)]},
+        {"properties": {f"p{at}": {"contentEncoding": "x"} for at in range(800)}},
+    ],
+    ids=["too many values", "no schemas", "alternatives", "notes"],
+)
+def test_a_long_name_costs_no_memory_for_each_value_below_it(schema):
+    source = of("a" * 50_000, schema)
+    tracemalloc.start()
+
+    with contextlib.suppress(InvalidToolRequest):
+        check_schema(source, PARAM)
+
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 10_000_000
+
+
+def test_a_long_path_keeps_its_beginning_and_its_end():
+    fault = fault_of(of("a" * 50_000, {"type": "dict"}))
+
+    assert fault.param.startswith(f"{PARAM}.properties.aaa")
+    assert fault.param.endswith("aaa.type")
+    assert len(str(fault)) < 1_000
 
 
 def test_a_schema_may_hold_expressions_up_to_the_limit():

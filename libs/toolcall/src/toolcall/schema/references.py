@@ -14,6 +14,7 @@ from jsonschema_specifications import (  # type: ignore[import-untyped] # it shi
 from referencing.exceptions import Unresolvable
 
 from toolcall.errors import ToolCallError
+from toolcall.refusals import short_path
 from toolcall.schema.dialects import Dialect, dialect_of, validator_of
 from toolcall.schema.positions import subschemas
 
@@ -104,10 +105,9 @@ class Document:
 
 
 def join(path: str, suffix: str) -> str:
-    """Two dotted paths as one."""
-    if not path or not suffix or suffix.startswith("["):
-        return path + suffix
-    return f"{path}.{suffix}"
+    """Two dotted paths as one, shortened where names are long."""
+    dot = "." if path and suffix and not suffix.startswith("[") else ""
+    return short_path(f"{path}{dot}{suffix}")
 
 
 def _check_indexes(value: Any, pointer: str) -> None:
@@ -134,4 +134,4 @@ def _walk(source: Any) -> Iterator[tuple[Any, str]]:
             waiting.extend((each, join(path, name)) for name, each in value.items())
         elif isinstance(value, list):
             yield value, path
-            waiting.extend((each, f"{path}[{index}]") for index, each in enumerate(value))
+            waiting.extend((each, join(path, f"[{index}]")) for index, each in enumerate(value))
