@@ -8,7 +8,7 @@ import pytest
 
 from toolcall.errors import InvalidToolRequest
 from toolcall.json_values import SCHEMA
-from toolcall.schema.check import MOST_IN_PLACE, check_schema, check_strict
+from toolcall.schema.check import MOST_IN_A_ROW, check_schema, check_strict
 from toolcall.schema.dialects import DIALECTS
 from toolcall.schema.normalise import normalise
 from toolcall.schema.shapes import SHAPES, misshapen
@@ -127,7 +127,7 @@ REFERENCES = [
         "dependencies.a.$ref",
         "a reference that ends",
     ),
-    (chain(MOST_IN_PLACE), "$defs.D0.$ref", f"at most {MOST_IN_PLACE} schemas in a row"),
+    (chain(MOST_IN_A_ROW), "$defs.D0.$ref", f"at most {MOST_IN_A_ROW} schemas in a row"),
     (
         of("a", {"$ref": "#/$defs/A"}, **{"$defs": {"A": {"$ref": "#/$defs/A"}}}),
         "$defs.A.$ref",
@@ -169,7 +169,7 @@ SOUND = [
     {"$schema": DRAFT_2020, "prefixItems": [{}], "dependencies": {"a": ["b"]}},
     {"prefixItems": [{}], "additionalItems": False},
     {"$schema": DRAFT_2020, "dependencies": {"a": {"$ref": "#"}}},
-    chain(MOST_IN_PLACE - 2),
+    chain(MOST_IN_A_ROW - 2),
     {
         "$schema": DRAFT_4,
         "id": "http://x.test/",

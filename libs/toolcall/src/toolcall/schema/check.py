@@ -9,14 +9,7 @@ from typing import Any
 
 from toolcall.json_values import SCHEMA, check_json
 from toolcall.refusals import kind, refusal, shown
-from toolcall.schema.dialects import (
-    URIS,
-    Dialect,
-    UnknownDialect,
-    dialect_of,
-    unknown_keywords,
-    used_keywords,
-)
+from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of, used_keywords
 from toolcall.schema.linear_regex import TooMuchWork
 from toolcall.schema.nodes import Node, Nothing, Object, Ref, Schema, Union
 from toolcall.schema.normalise import Normaliser
@@ -36,7 +29,7 @@ IN_PLACE = frozenset(
     ("allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then")
 )
 """Keywords whose schemas speak of the same value as the one that they stand in."""
-MOST_IN_PLACE = SCHEMA.depth
+MOST_IN_A_ROW = SCHEMA.depth
 """Schemas in a row that speak of the same value: one document may nest as many, and the validator
 takes up to five of Python's 1,000 frames for each."""
 PAIRS = (
@@ -229,7 +222,7 @@ class _References:
         dialect = self._document.dialect
         if "$schema" in self._document.source:
             return
-        for keyword in unknown_keywords(place.schema, dialect):
+        for keyword in dialect.unknown(place.schema):
             raise refusal(
                 join(self._param, join(place.path, keyword)),
                 "the keywords of one draft",
@@ -295,10 +288,10 @@ class _References:
     def _height(self, key: int, heights: Mapping[int, int]) -> int:
         below = ((heights.get(target, 0), path) for target, path in self._in_place[key])
         height, path = max(below, default=(0, ""))
-        if height >= MOST_IN_PLACE:
+        if height >= MOST_IN_A_ROW:
             raise refusal(
                 join(self._param, path),
-                f"at most {MOST_IN_PLACE} schemas in a row without a property or item between",
+                f"at most {MOST_IN_A_ROW} schemas in a row without a property or item between",
                 "more",
                 "Refer to the last one directly.",
             )

@@ -76,6 +76,12 @@ class Dialect:
         """What an instance is checked for; every other keyword is a remark."""
         return frozenset(self.stock.VALIDATORS) | READ_BY_OTHERS
 
+    def unknown(self, schema: Mapping[str, Any]) -> list[str]:
+        """The keywords of a schema that would decide something in another draft, but not here."""
+        # The last decide only beside or as values that have the wrong shape where they are unknown.
+        unknown = _all_keywords() - self.keywords - {"additionalItems", *BOUNDS}
+        return [keyword for keyword in schema if keyword in unknown]
+
     @property
     def merges_ref_siblings(self) -> bool:
         """Up to draft-07 what stands beside a `$ref` is ignored."""
@@ -142,13 +148,6 @@ def used_keywords(source: Any) -> set[str]:
     return used
 
 
-def unknown_keywords(schema: Mapping[str, Any], dialect: Dialect) -> list[str]:
-    """Keywords of one schema that would decide something in another draft, but not in this one."""
-    # These decide only beside or as values that have the wrong shape where they are unknown.
-    unknown = _all_keywords() - dialect.keywords - {"additionalItems", *BOUNDS}
-    return [keyword for keyword in schema if keyword in unknown]
-
-
 def _knows(dialect: Dialect, used: set[str]) -> bool:
     if "a tuple" in used and not dialect.has_tuple_items:
         return False
@@ -188,23 +187,22 @@ def _strict(dialect: Dialect) -> type[Validator]:
 def _keep_dialect(strict: Any) -> None:
     """Lets a validator stay what it is below a schema that holds a `$schema` of its own.
 
-    jsonschema would go on with its stock class there, without this service's promises. As every
-    step down passes here, this is also where too deep a one ends.
+    jsonschema would go on with its stock class there, without this service's promises.
     """
     evolve = strict.evolve
 
     def evolve_in_dialect(self: Any, **changes: Any) -> Any:
-        _check_stack()
         schema = changes.get("schema")
         if isinstance(schema, Mapping) and "$schema" in schema:
             changes["schema"] = {key: schema[key] for key in schema if key != "$schema"}
+        _check_stack()
         return evolve(self, **changes)
 
     strict.evolve = evolve_in_dialect
 
 
 def _check_stack() -> None:
-    """Raises RecursionError while there is stack left.
+    """Raises RecursionError while there is stack left; every step down asks this.
 
     Where Python raises it while rpds (jsonschema's tables, in Rust) compares two keys, it becomes a
     panic, which is no Exception.
