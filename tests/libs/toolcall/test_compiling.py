@@ -130,6 +130,7 @@ async def test_a_grammar_over_its_budget_is_given_up_and_remembered(checker):
     assert is_gone(old_pid)
 
 
+@pytest.mark.fault
 async def test_a_grammar_that_needs_too_much_memory_is_over_budget_and_the_process_survives(
     model_dir,
 ):
