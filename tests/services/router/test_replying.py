@@ -54,3 +54,12 @@ async def test_a_stream_that_fails_in_the_middle_ends_in_one_error_event(client)
     assert last["error"]["code"] == "internal_error"
     assert "r-7" in last["error"]["message"]
     assert not any("error" in event for event in before)
+
+
+async def test_a_failure_before_the_answer_has_the_same_shape(client, monkeypatch):
+    monkeypatch.setattr(Constrainer, "plan", lambda *_: 1 / 0)
+
+    reply = await client.post("/v1/chat/completions", json=body(stream=True))
+
+    assert reply.status_code == 500
+    assert reply.json()["error"]["code"] == "internal_error"
