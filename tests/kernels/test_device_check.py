@@ -29,6 +29,7 @@ def test_without_a_gpu_it_compiles_all_targets_and_says_that_nothing_was_run(mon
     assert "nothing was run, compared or timed" in capsys.readouterr().out
 
 
+@pytest.mark.engine
 def test_its_cases_hold_for_the_emulated_kernel(monkeypatch):
     monkeypatch.setattr(device_check, "run", emulated.decode)
 

@@ -41,6 +41,7 @@ def arguments_of(step):
     return (*(getattr(step, field.name) for field in fields(step)), 0)
 
 
+@pytest.mark.engine  # seconds of importing and compiling
 def test_importing_needs_no_compiler_and_no_gpu():
     code = "import sparse_mla, sparse_mla.op, sparse_mla.device, sparse_mla.emulated; print('here')"
 
@@ -104,6 +105,7 @@ def test_an_index_counts_rows_across_blocks_that_lie_apart(step):
     torch.testing.assert_close(apart, together)
 
 
+@pytest.mark.engine  # seconds of importing and compiling
 def test_torch_can_trace_the_operator(step):
     torch.library.opcheck(torch.ops.millrace.sparse_mla_decode.default, arguments_of(step))
 

@@ -24,6 +24,7 @@ def _dsn(url: str) -> str:
     return url.replace("postgresql+asyncpg", "postgresql")
 
 
+@pytest.mark.fault
 async def test_postgres_keeps_committed_rows_over_sigkill(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database("crash")
     connection = await asyncpg.connect(_dsn(url))
@@ -123,6 +124,7 @@ def test_postgres_runs_as_another_user_below_a_closed_home(
         server.stop()
 
 
+@pytest.mark.fault
 def test_an_interrupted_initdb_is_done_again(tmp_path: Path) -> None:
     server = servers.Postgres(tmp_path / "pg", ports.free_port(), "password")
     server.prepare()

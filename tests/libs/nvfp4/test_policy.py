@@ -187,6 +187,7 @@ def test_each_native_path_keeps_each_line_of_the_policy(line, isa):
     )
 
 
+@pytest.mark.engine
 def test_a_scale_search_takes_the_first_of_the_best_candidates():
     random = random_values(64, torch.Generator().manual_seed(5))
     values = torch.cat([random, *edges().values()])[:, : row.LATENT]

@@ -1,18 +1,21 @@
 """Schemas that must be refused, each by the path of its fault."""
 
+import contextlib
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from toolcall.errors import InvalidToolRequest
 from toolcall.json_values import SCHEMA
-from toolcall.schema.check import check_schema, check_strict
+from toolcall.schema.check import MOST_IN_A_ROW, check_schema, check_strict
 from toolcall.schema.dialects import DIALECTS
 from toolcall.schema.normalise import normalise
 from toolcall.schema.shapes import SHAPES, misshapen
 
 PARAM = "tools[0].function.parameters"
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
@@ -24,6 +27,13 @@ def fault_of(source: Any) -> InvalidToolRequest:
 
 def of(name: str, schema: Any, **others: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: schema}, **others}
+
+
+def chain(length: int) -> dict[str, Any]:
+    """A property that a row of references speaks of, `length` schemas below its own."""
+    definitions: dict[str, Any] = {f"D{at}": {"$ref": f"#/$defs/D{at + 1}"} for at in range(length)}
+    definitions[f"D{length}"] = {"type": "integer"}
+    return of("a", {"$ref": "#/$defs/D0", "enum": [1]}, **{"$defs": definitions})
 
 
 MISSHAPEN = [
@@ -69,27 +79,55 @@ MISSHAPEN = [
     ({"$defs": {"A": {"type": "foo"}}}, "$defs.A.type", "one of array"),
     ({"not": {"items": {"type": "foo"}}}, "not.items.type", "one of array"),
     ({"$schema": "https://json-schema.org/draft-03/schema#"}, "$schema", "Leave it out"),
+    ({"$id": "http://[", "properties": {"a": {"$id": "c"}}}, "$id", "a URI, got"),
     (of("a", {"$schema": DRAFT_7}), "properties.a.$schema", "one draft for the whole schema"),
+    ({"prefixItems": [{}], "dependencies": {"a": ["b"]}}, "dependencies", "2020-12 (the draft"),
+    ({"prefixItems": [{"$recursiveRef": "#"}]}, "prefixItems[0].$recursiveRef", "one draft"),
+    (
+        of("a", {"$ref": "#/x"}, x={"dependencies": {"a": ["b"]}}),
+        "x.dependencies",
+        "name the draft that you mean",
+    ),
     (
         {"$schema": "https://json-schema.org/draft/2019-09/schema", "unevaluatedItems": False},
         "unevaluatedItems",
         "Name 2020-12",
     ),
+    ({"$schema": DRAFT_7, "items": {"$id": "//["}}, "items.$id", "a URI, got"),
+    ({"$schema": DRAFT_4, "id": "http://["}, "id", "a URI, got"),
 ]
 REFERENCES = [
     (of("a", {"$ref": "#/$defs/B"}, **{"$defs": {"A": {}}}), "properties.a.$ref", "#/$defs/A"),
     (of("a", {"$ref": "#/$defs/B"}), "properties.a.$ref", "Definitions in this schema: none."),
+    (
+        of("a", {"$ref": "#/x"}, **{"$schema": DRAFT_7, "$defs": 5, "definitions": {"D": {}}}),
+        "properties.a.$ref",
+        "Definitions in this schema: #/definitions/D.",
+    ),
     (of("a", {"$ref": "#nowhere"}), "properties.a.$ref", "a place in this schema"),
     (of("a", {"$ref": "https://x.test/y.json"}), "properties.a.$ref", 'Copy it under "$defs"'),
     (of("a", {"$ref": "other.json#/A"}), "properties.a.$ref", 'Copy it under "$defs"'),
     (of("a", {"$ref": "http://["}), "properties.a.$ref", "inside this schema"),
     (of("a", {"$ref": "#/required"}, required=["a"]), "properties.a.$ref", "which is none"),
     (of("a", {"$ref": "#/required/x"}, required=["a"]), "properties.a.$ref", "a place in"),
+    (of("a", {"$ref": "#/allOf/-1"}, allOf=[{}]), "properties.a.$ref", "a place in"),
+    (of("a", {"$ref": "#/allOf/%300"}, allOf=[{}]), "properties.a.$ref", "a place in"),
+    (
+        of("a", {"$ref": "#/$defs/0/allOf/+0"}, **{"$defs": {"0": {"allOf": [{}]}}}),
+        "properties.a.$ref",
+        "a place in",
+    ),
     (of("a", {"$ref": 5}), "properties.a.$ref", "a string"),
     (of("a", {"$ref": "#/x/y"}, x={"y": {"type": "foo"}}), "x.y.type", "one of array"),
     ({"$ref": "#"}, "$ref", "a reference that ends"),
     ({"allOf": [{"anyOf": [{"$ref": "#/allOf/0"}, {}]}]}, "allOf[0].anyOf[0].$ref", "that ends"),
     ({"not": {"$ref": "#"}}, "not.$ref", "a reference that ends"),
+    (
+        {"$schema": DRAFT_7, "dependencies": {"a": {"$ref": "#"}}, "enum": [{"a": 1}]},
+        "dependencies.a.$ref",
+        "a reference that ends",
+    ),
+    (chain(MOST_IN_A_ROW), "$defs.D0.$ref", f"at most {MOST_IN_A_ROW} schemas in a row"),
     (
         of("a", {"$ref": "#/$defs/A"}, **{"$defs": {"A": {"$ref": "#/$defs/A"}}}),
         "$defs.A.$ref",
@@ -121,11 +159,17 @@ SOUND = [
     of("a", False),
     of("a", {"not": {}}),
     of("a", {"$ref": "#"}),
+    of("a", {"$ref": "#/$defs/-1~0/allOf/0"}, **{"$defs": {"-1~": {"allOf": [{}]}}}),
     of("a", {"$ref": "#/properties/b"})
     | {"properties": {"a": {"$ref": "#/properties/b"}, "b": {}}},
     {"$schema": "http://json-schema.org/draft-07/schema", "items": [{}], "additionalItems": False},
     {"items": [{}], "additionalItems": False},
     {"minimum": 0, "exclusiveMinimum": True},
+    {"dependencies": {"a": ["b"]}},
+    {"$schema": DRAFT_2020, "prefixItems": [{}], "dependencies": {"a": ["b"]}},
+    {"prefixItems": [{}], "additionalItems": False},
+    {"$schema": DRAFT_2020, "dependencies": {"a": {"$ref": "#"}}},
+    chain(MOST_IN_A_ROW - 2),
     {
         "$schema": DRAFT_4,
         "id": "http://x.test/",
@@ -180,11 +224,58 @@ def test_a_schema_may_nest_up_to_the_limit():
     assert "levels of nesting" in str(fault_of(nested(SCHEMA.depth)))
 
 
+def test_constants_whose_check_would_not_end_are_refused():
+    """$dynamicRef leads to the root here, but only for a value that came from there."""
+    dynamic = {"$id": "http://b/", "allOf": [{"$dynamicRef": "#n"}]}
+    source = {
+        "$id": "http://a/",
+        "$dynamicAnchor": "n",
+        "allOf": [{"$ref": "http://b/"}],
+        "$defs": {"b": {**dynamic, "$defs": {"n": {"$dynamicAnchor": "n"}}}},
+        "enum": [{}],
+    }
+
+    fault = fault_of(source)
+
+    assert fault.param == PARAM
+    assert "nested too deeply" in str(fault)
+
+
 def test_a_schema_may_hold_values_and_characters_up_to_the_limit():
     check_schema({"enum": list(range(SCHEMA.values - 10))}, PARAM)
 
     assert fault_of({"enum": list(range(SCHEMA.values))}).param == PARAM
     assert fault_of({"description": "x" * SCHEMA.characters}).param == PARAM
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": [0] * 20_000},
+        {"x": [{}] * 800},
+        {"anyOf": [{"minLength": at} for at in range(800)]},
+        {"properties": {f"p{at}": {"contentEncoding": "x"} for at in range(800)}},
+    ],
+    ids=["too many values", "no schemas", "alternatives", "notes"],
+)
+def test_a_long_name_costs_no_memory_for_each_value_below_it(schema):
+    source = of("a" * 50_000, schema)
+    tracemalloc.start()
+
+    with contextlib.suppress(InvalidToolRequest):
+        check_schema(source, PARAM)
+
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 10_000_000
+
+
+def test_a_long_path_keeps_its_beginning_and_its_end():
+    fault = fault_of(of("a" * 50_000, {"type": "dict"}))
+
+    assert fault.param.startswith(f"{PARAM}.properties.aaa")
+    assert fault.param.endswith("aaa.type")
+    assert len(str(fault)) < 1_000
 
 
 def test_a_schema_may_hold_expressions_up_to_the_limit():
@@ -265,6 +356,10 @@ def test_every_keyword_that_decides_has_a_shape(dialect):
             {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object"}}},
             "$defs.A.additionalProperties",
         ),
+        (
+            of("a", {"$ref": "#/x/A"}, additionalProperties=False, x={"A": {"type": "object"}}),
+            "x.A.additionalProperties",
+        ),
     ],
 )
 def test_a_strict_schema_closes_every_object(source, path):
@@ -276,3 +371,4 @@ def test_a_strict_schema_closes_every_object(source, path):
 
 def test_a_strict_schema_with_closed_objects_passes():
     check_strict(of("a", {"type": "string"}, additionalProperties=False), PARAM)
+    check_strict(of("a", {"$ref": "#"}, additionalProperties=False), PARAM)

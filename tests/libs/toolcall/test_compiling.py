@@ -143,6 +143,7 @@ async def test_time_in_which_the_loop_was_busy_does_not_count_against_a_grammar(
     assert checker.pid == old_pid
 
 
+@pytest.mark.fault
 async def test_a_grammar_that_needs_too_much_memory_is_over_budget_and_the_process_survives(
     model_dir,
 ):

@@ -325,6 +325,8 @@ def test_a_required_call_leaves_no_room_for_structured_content():
     [
         ({"guided_regex": "[a-c]+|x$"}, ["abc", "x"], ["", "abcd", "ax"]),
         ({"guided_choice": ["yes", 'no "way"']}, ["yes", 'no "way"'], ["", "no", "yes."]),
+        ({"guided_choice": ["\nyes", "no"]}, ["\nyes", "no"], ["yes", "\nno", "\n\nyes"]),
+        ({"guided_regex": "\n\nab"}, ["\n\nab"], ["ab", "\nab", "\n\n\nab"]),
         ({"guided_json": {"enum": [1, "a"]}}, ["1", '"a"'], ["a", "2"]),
     ],
 )

@@ -251,3 +251,16 @@ def test_what_no_pattern_can_be_tried_on_is_a_fault():
 
     assert fault.kind == "invalid_arguments"
     assert "cannot be checked" in fault.message
+
+
+def test_arguments_that_nest_too_deeply_are_a_fault_however_much_stack_is_left():
+    """Where Python's stack ended inside jsonschema's Rust tables, they panicked."""
+    checked = property_guard({"if": {"type": "object"}, "then": {"$ref": "#"}})
+    arguments = '{"x":' * 300 + "{}" + "}" * 300
+
+    def fault_below(frames: int) -> Fault | None:
+        return fault_below(frames - 1) if frames else checked.check_call("w", arguments, 0)
+
+    faults = [fault_below(frames) for frames in range(10)]
+
+    assert all(fault and "nested too deeply" in fault.message for fault in faults)

@@ -90,3 +90,9 @@ def test_a_value_nested_too_deeply_to_look_at_is_refused():
         deep = [deep]
 
     assert not matches(SCHEMA, SCHEMA.root, deep)
+
+
+@pytest.mark.parametrize("bound", [Decimal(0), Decimal("0.5")])
+def test_an_integer_may_have_more_digits_than_python_writes(bound):
+    assert matches(SCHEMA, Number(bound), 10**5000)
+    assert not matches(SCHEMA, Number(bound), -(10**5000))

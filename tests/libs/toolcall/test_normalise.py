@@ -369,6 +369,33 @@ def test_what_makes_no_difference_is_not_named(source):
     assert normalise(source).unenforced == ()
 
 
+A_ALONE = {"properties": {"a": True}, "unevaluatedProperties": False}
+OF_B = {"type": "object", "properties": {"b": True}}
+
+
+@pytest.mark.parametrize(
+    ("source", "paths"),
+    [
+        ({**OF_B, "$ref": "#/$defs/A", "$defs": {"A": A_ALONE}}, ["$defs.A"]),
+        ({"type": "object", "allOf": [A_ALONE, OF_B]}, ["allOf[0]"]),
+        ({**OF_B, "allOf": [A_ALONE], "unevaluatedProperties": False}, ["allOf[0]"]),
+        ({"type": "object", **A_ALONE, "anyOf": [{"required": ["b"]}, {}]}, [""]),
+        ({"type": "object", **A_ALONE, "required": ["b"], "allOf": [OF_B]}, []),
+        ({"type": "object", **A_ALONE, "anyOf": [OF_B, {"required": ["a"]}]}, []),
+        ({"type": "object", "allOf": [A_ALONE], "properties": {"a": {"type": "null"}}}, []),
+    ],
+)
+def test_what_closes_only_a_part_of_an_object_is_named(source, paths):
+    schema = normalise(source, is_closed=True)
+
+    assert [gap.path for gap in schema.unenforced] == paths
+    if not paths:
+        values = ({}, {"a": None}, {"b": 1}, {"a": None, "b": 1})
+        allowed = [value for value in values if matches(schema, schema.root, value)]
+        assert all(validator_of(source).is_valid(value) for value in allowed)
+        assert allowed
+
+
 def test_a_pattern_of_names_leaves_the_object_open():
     source = {
         "type": "object",

@@ -14,7 +14,7 @@ from tests.libs.toolcall.answers import (
     schema_of,
 )
 from toolcall.events import ArgumentsDelta, CallEnded, CallStarted, ContentDelta
-from toolcall.formats.table import FORMATS, GLM_45, HERMES
+from toolcall.formats.table import FORMATS, GLM_45, GLM_47, HERMES
 from toolcall.plan import OutputPlan
 
 W = schema_of({"city": {"type": "string"}}, required=["city"])
@@ -289,6 +289,19 @@ def test_blank_lines_before_a_structured_answer_are_not_its(form):
     case = Case(plan(guided={"guided_choice": ["yes", "no"]}), form, MARKS, "after_reasoning")
 
     check(case, "\n\nyes", {"content": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("guided", "written"),
+    [
+        ({"guided_choice": ["\nyes", "no"]}, "\nyes"),
+        ({"guided_regex": "\n\n[a-c]+"}, "\n\nab"),
+        ({"guided_regex": "\\s*[a-c]+"}, "\nab"),
+    ],
+)
+@pytest.mark.parametrize("form", [GLM_47, HERMES, None], ids=["glm47", "hermes", "none"])
+def test_a_structured_answer_keeps_the_line_ends_that_it_begins_with(guided, written, form):
+    check(Case(plan(guided=guided), form, MARKS, "after_reasoning"), written, {"content": written})
 
 
 def test_a_structured_answer_that_was_cut_is_not_judged():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.libs.toolcall.answers import Case, call, plan, schema_of
+from tests.libs.toolcall.answers import NO_MARKS, Case, call, plan, schema_of
 from tests.libs.toolcall.splits import splits
 from toolcall.events import ContentDelta
 from toolcall.formats.table import FORMATS, GLM_45, GLM_47
@@ -67,6 +67,18 @@ def test_another_try_stays_in_a_section_behind_its_last_whole_call():
     parser.push(case.wire(whole + "\n and"))
 
     assert parser.resume_at() == len(case.wire(whole))
+
+
+@pytest.mark.parametrize("written", ["abc\n", "abc<tool_call>no", "abc⟨/thi", "abc"])
+def test_reasoning_that_was_never_closed_is_not_delivered_again(written):
+    """A new parser would hold back what has left: it may be the beginning of something else."""
+    case = Case(plan({"w": W}, tool_choice="required"), GLM_47, NO_MARKS)
+    parser = case.parser()
+
+    parser.push(case.wire(written))
+    parser.finish("stop")
+
+    assert parser.resume_at() is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Arguments are typed by the tool's schema; strings are what the model wrote, byte for byte."""
 
 import json
+import time
 
 import pytest
 
@@ -123,3 +124,23 @@ def test_further_arguments_are_typed_by_what_the_schema_says_of_them():
     schema = schema_of(additionalProperties={"type": "string"})
 
     check(Case(plan({"f": schema})), "t</think>" + call("f", x="5"), one("f", '{"x": "5"}'))
+
+
+DIGITS = "1" * 200_000
+ENDLESS = {
+    "may be a string": (["string", "number"], f'"{DIGITS}"', None),
+    "a number": ("number", None, "invalid_arguments"),
+}
+
+
+@pytest.mark.parametrize(("types", "written", "fault"), ENDLESS.values(), ids=ENDLESS)
+def test_more_digits_than_the_guard_reads_are_no_number(types, written, fault):
+    """Converting them all would take seconds."""
+    case = Case(plan({"f": schema_of({"x": {"type": types, "minimum": 0}})}))
+    began = time.thread_time()
+
+    answer = case.read([case.wire("t</think>" + call("f", x=DIGITS))])
+
+    assert time.thread_time() - began < 1
+    assert answer.calls == ([("f", f'{{"x": {written}}}')] if written else [])
+    assert (answer.fault and answer.fault.kind) == fault

@@ -1,7 +1,10 @@
 """A real router process in a cluster of scripted workers."""
 
+import itertools
 import json
 import sys
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,8 +12,10 @@ import httpx
 import pytest
 
 from launcher import model, ports
-from tests.fixtures.processes import ServiceProcess
+from tests.fixtures.processes import ServiceProcess, start_service
 from tests.fixtures.wait import until_sync
+
+SCRIPTS = itertools.count(1)
 
 
 @dataclass
@@ -22,9 +27,20 @@ class Cluster:
     script_file: Path
     router: ServiceProcess | None = None
     workers: dict[str, ServiceProcess] = field(default_factory=dict)
+    forgotten: Counter[Path] = field(default_factory=Counter)
 
     def script(self, **names):
-        self.script_file.write_text(json.dumps(names))
+        self.script_file.write_text(json.dumps({"number": next(SCRIPTS), **names}))
+
+    def forget(self):
+        """A cluster as new to a test: no script, nothing noted and nothing logged."""
+        self.script()
+        for path in self.script_file.parent.glob("*.requests"):
+            self.forgotten[path] = len(path.read_text().splitlines())
+        self.forgotten[self.script_file] = len(self.router.log())
+
+    def router_log(self):
+        return self.router.log()[self.forgotten[self.script_file] :]
 
     def start(self, name, role):
         module = "tests.services.router.scripted_worker"
@@ -41,19 +57,21 @@ class Cluster:
 
     def requests(self, role):
         """Everything that workers of this role were sent."""
-        files = sorted(self.script_file.parent.glob(f"*.{role}.*.requests"))
-        lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
-        return [line for line in lines if "request" in line]
+        return [line for line in self._noted(role) if "request" in line]
 
     def aborts(self, role):
-        files = sorted(self.script_file.parent.glob(f"*.{role}.*.requests"))
-        lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
-        return [line["aborted"] for line in lines if "aborted" in line]
+        return [line["aborted"] for line in self._noted(role) if "aborted" in line]
+
+    def _noted(self, role):
+        for path in sorted(self.script_file.parent.glob(f"*.{role}.*.requests")):
+            yield from map(json.loads, path.read_text().splitlines()[self.forgotten[path] :])
 
     def stop(self):
         for process in self.workers.values():
             process.kill()
         self.workers.clear()
+        if self.router is not None:
+            self.router.kill()
 
 
 @pytest.fixture(scope="session")
@@ -68,44 +86,80 @@ def glm_dir():
     return model.ensure("smollm2-glm")
 
 
-@pytest.fixture
-def make_cluster(nats_server, start_service, model_dir, tmp_path):
-    """Starts a router, then the asked workers; waits until the router sees them."""
-    clusters = []
-
-    def make(prefill=1, decode=1, model_dir=model_dir, **settings):
-        discovery = tmp_path / "dynamo"
-        discovery.mkdir(exist_ok=True)
-        port = ports.free_port()
-        env = {
-            "NATS_URL": nats_server.url,
-            "NATS_SERVER": nats_server.url,
-            "DYN_FILE_KV": str(discovery),
-            "DYN_DISCOVERY_BACKEND": "file",
-            "DYN_REQUEST_PLANE": "tcp",
-            "DYN_EVENT_PLANE": "nats",
-            "DYN_TCP_RPC_HOST": "127.0.0.1",
-            "DYN_NAMESPACE": f"test-{port}",
-            "DYN_LOG": "warn",
-            "PYTHONHASHSEED": "0",
-            "OBSERVE_TRACE_DIR": str(tmp_path / "traces"),
-            "ROUTER_HTTP_PORT": str(port),
-            "ROUTER_MODEL_DIR": str(model_dir),
-            "ROUTER_MODEL_NAME": "scripted",
-            "ROUTER_LOCAL_PREFILL_MAX_TOKENS": "0",
-            **{f"ROUTER_{name.upper()}": str(value) for name, value in settings.items()},
-        }
-        cluster = Cluster(f"http://127.0.0.1:{port}", env, tmp_path / "script.json")
-        cluster.script()
-        clusters.append(cluster)
+@contextmanager
+def opened_cluster(nats_url, folder, model_dir, prefill=1, decode=1, **settings):
+    """A router and so many workers, when the router sees them."""
+    discovery = folder / "dynamo"
+    discovery.mkdir(exist_ok=True)
+    port = ports.free_port()
+    env = {
+        "NATS_URL": nats_url,
+        "NATS_SERVER": nats_url,
+        "DYN_FILE_KV": str(discovery),
+        "DYN_DISCOVERY_BACKEND": "file",
+        "DYN_REQUEST_PLANE": "tcp",
+        "DYN_EVENT_PLANE": "nats",
+        "DYN_TCP_RPC_HOST": "127.0.0.1",
+        "DYN_NAMESPACE": f"test-{port}",
+        "DYN_LOG": "warn",
+        "PYTHONHASHSEED": "0",
+        "OBSERVE_TRACE_DIR": str(folder / "traces"),
+        "ROUTER_HTTP_PORT": str(port),
+        "ROUTER_MODEL_DIR": str(model_dir),
+        "ROUTER_MODEL_NAME": "scripted",
+        "ROUTER_LOCAL_PREFILL_MAX_TOKENS": "0",
+        **{f"ROUTER_{name.upper()}": str(value) for name, value in settings.items()},
+    }
+    cluster = Cluster(f"http://127.0.0.1:{port}", env, folder / "script.json")
+    cluster.script()
+    try:
         for index in range(prefill):
             cluster.start(f"prefill-{index}", "prefill")
         for index in range(decode):
             cluster.start(f"decode-{index}", "decode")
-        cluster.router = start_service("router", env).wait_ready()
+        cluster.router = start_service("router", env, log=folder / "router.log")
+        cluster.router.wait_ready()
         cluster.wait_for(prefill, decode)
-        return cluster
-
-    yield make
-    for cluster in clusters:
+        yield cluster
+    finally:
         cluster.stop()
+
+
+@pytest.fixture
+def make_cluster(nats_server, model_dir, tmp_path):
+    """Opens a cluster of a test's own."""
+    with ExitStack() as stack:
+
+        def make(**wishes):
+            wishes = {"model_dir": model_dir, **wishes}
+            return stack.enter_context(opened_cluster(nats_server.url, tmp_path, **wishes))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def plain_cluster(nats_server, model_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain")
+    with opened_cluster(nats_server.url, folder, model_dir) as opened:
+        yield opened
+
+
+@pytest.fixture
+def cluster(plain_cluster):
+    """A router with a prefill and a decode worker, for tests that leave all three alive."""
+    plain_cluster.forget()
+    return plain_cluster
+
+
+@pytest.fixture(scope="session")
+def plain_glm_cluster(nats_server, glm_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("glm")
+    with opened_cluster(nats_server.url, folder, glm_dir) as opened:
+        yield opened
+
+
+@pytest.fixture
+def glm_cluster(plain_glm_cluster):
+    """The same with the model that has GLM's tokens."""
+    plain_glm_cluster.forget()
+    return plain_glm_cluster

@@ -9,7 +9,8 @@ SCRIPT_FILE is JSON that is read at every request:
     die_after     SIGKILL this process after so many tokens of the next answer
     refuse        raise EngineShutdown
     delay_s       wait before each token
-    outputs       lists of token ids; request number n of this worker process generates outputs[n],
+    number        another one than before: the script is new, and begins with its first output
+    outputs       lists of token ids; request number n under this script generates outputs[n],
                   then stops
     deaf          aborts that come by Dynamo do nothing
     is_continued  an output goes on behind what the prompt already holds of the answer
@@ -67,6 +68,7 @@ class ScriptedEngine(LLMEngine):
         self.aborted: set[str] = set()
         self.offers = 0
         self.outputs = 0
+        self.number = 0
 
     @classmethod
     async def from_args(cls, argv=None):
@@ -137,6 +139,8 @@ class ScriptedEngine(LLMEngine):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     async def _scripted(self, request, script):
+        if script["number"] != self.number:
+            self.number, self.outputs = script["number"], 0
         output = script["outputs"][self.outputs]
         self.outputs += 1
         if script.get("is_continued"):

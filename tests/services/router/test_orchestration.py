@@ -33,8 +33,7 @@ def tokenizer(model_dir):
     return Tokenizer.from_file(str(model_dir / "tokenizer.json"))
 
 
-async def test_a_request_goes_to_prefill_and_its_offer_to_decode(make_cluster, tokenizer):
-    cluster = make_cluster()
+async def test_a_request_goes_to_prefill_and_its_offer_to_decode(cluster, tokenizer):
     cluster.script(cached=3)
 
     reply = await ask(cluster)
@@ -50,8 +49,7 @@ async def test_a_request_goes_to_prefill_and_its_offer_to_decode(make_cluster, t
     assert decode["id"] != prefill["id"], "one engine must never see the same id twice"
 
 
-async def test_both_workers_get_the_callers_trace(make_cluster):
-    cluster = make_cluster()
+async def test_both_workers_get_the_callers_trace(cluster):
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     async with httpx.AsyncClient(timeout=30) as client:
         await client.post(
@@ -94,8 +92,7 @@ async def test_every_offer_is_used_at_most_once(make_cluster):
     assert len(offers) == len(set(offers)) == 2
 
 
-async def test_a_client_cannot_hand_in_a_kv_offer(make_cluster):
-    cluster = make_cluster()
+async def test_a_client_cannot_hand_in_a_kv_offer(cluster):
     forged = {"do_remote_prefill": True, "offer": "forged", "remote_block_ids": [[1]]}
 
     await ask(
@@ -130,8 +127,7 @@ async def test_prefill_answers_alone_when_no_decode_worker_is_left(make_cluster,
 
 
 @pytest.mark.fault
-async def test_decode_prefills_itself_when_prefill_refuses(make_cluster):
-    cluster = make_cluster()
+async def test_decode_prefills_itself_when_prefill_refuses(cluster):
     cluster.script(refuse_prefill=True)
 
     reply = await ask(cluster)
@@ -174,8 +170,7 @@ async def test_without_any_worker_the_caller_is_told_so(make_cluster):
     assert reply.headers["retry-after"]
 
 
-async def test_cancel_reaches_the_worker_and_reports_what_was_computed(make_cluster):
-    cluster = make_cluster()
+async def test_cancel_reaches_the_worker_and_reports_what_was_computed(cluster):
     cluster.script(delay_s=0.05)
     events = []
     async with (
@@ -203,8 +198,7 @@ async def test_cancel_reaches_the_worker_and_reports_what_was_computed(make_clus
     await until(lambda: cluster.aborts("decode") == ["to-cancel-decode-1"], within_s=3)
 
 
-async def test_cancel_in_the_middle_of_a_prefill_dispatches_no_decode(make_cluster):
-    cluster = make_cluster()
+async def test_cancel_in_the_middle_of_a_prefill_dispatches_no_decode(cluster):
     cluster.script(prefill_s=1.0)
     async with httpx.AsyncClient(timeout=30) as client:
         request = asyncio.create_task(
@@ -220,13 +214,12 @@ async def test_cancel_in_the_middle_of_a_prefill_dispatches_no_decode(make_clust
 
     assert reply.json()["error"]["code"] == "request_cancelled"
     assert reply.json()["usage"]["completion_tokens"] == 0
-    assert cluster.aborts("prefill") == ["early-prefill-1"]
+    await until(lambda: cluster.aborts("prefill") == ["early-prefill-1"], within_s=3)
     assert cluster.requests("decode") == []
 
 
 @pytest.mark.parametrize("is_lost_in_dynamo", [False, True])
-async def test_a_client_that_goes_away_stops_its_worker(make_cluster, is_lost_in_dynamo):
-    cluster = make_cluster()
+async def test_a_client_that_goes_away_stops_its_worker(cluster, is_lost_in_dynamo):
     cluster.script(delay_s=0.05, deaf=is_lost_in_dynamo)
 
     async with httpx.AsyncClient(timeout=30) as client:
@@ -240,11 +233,11 @@ async def test_a_client_that_goes_away_stops_its_worker(make_cluster, is_lost_in
 
 @pytest.mark.parametrize("is_lost_in_dynamo", [False, True])
 async def test_a_client_that_waits_for_a_whole_answer_and_leaves_stops_the_prefill(
-    make_cluster, is_lost_in_dynamo
+    cluster, is_lost_in_dynamo
 ):
-    cluster = make_cluster()
     cluster.script(prefill_s=1.0, deaf=is_lost_in_dynamo)
-    headers = {"x-millrace-request-id": "left"}
+    request_id = f"left-{is_lost_in_dynamo}"
+    headers = {"x-millrace-request-id": request_id}
 
     async with httpx.AsyncClient(timeout=30) as client:
         request = asyncio.create_task(
@@ -254,14 +247,12 @@ async def test_a_client_that_waits_for_a_whole_answer_and_leaves_stops_the_prefi
         request.cancel()
         await asyncio.wait([request])
 
-    await until(lambda: cluster.aborts("prefill") == ["left-prefill-1"], within_s=3)
-    await until(lambda: "request_served" in cluster.router.log(), within_s=3)
+    await until(lambda: cluster.aborts("prefill") == [f"{request_id}-prefill-1"], within_s=3)
+    await until(lambda: "request_served" in cluster.router_log(), within_s=3)
     assert cluster.requests("decode") == []
 
 
-async def test_an_answer_that_ends_by_itself_is_not_aborted(make_cluster):
-    cluster = make_cluster()
-
+async def test_an_answer_that_ends_by_itself_is_not_aborted(cluster):
     async with httpx.AsyncClient(timeout=30) as client:
         for is_streamed in (False, True):
             body = {**BODY, "stream": is_streamed}
@@ -273,8 +264,7 @@ async def test_an_answer_that_ends_by_itself_is_not_aborted(make_cluster):
 
 
 @pytest.mark.fault
-async def test_the_deadline_ends_a_request_with_an_error_event(make_cluster):
-    cluster = make_cluster()
+async def test_the_deadline_ends_a_request_with_an_error_event(cluster):
     cluster.script(delay_s=0.05)
 
     async with httpx.AsyncClient(timeout=30) as client:

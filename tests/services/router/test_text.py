@@ -88,7 +88,8 @@ def test_the_tokens_of_a_length_of_text_are_counted(tokenizer, marks):
 
     assert text.tokens_before("".join(pieces).index(marks.encode("<tool_call>"))) == len(ids) - 2
     assert text.tokens_before(0) == 0
-    assert text.tokens_before(len("one t")) == 1
+    assert text.tokens_before(len("one")) == 1
+    assert text.tokens_before(len("one t")) is None
 
 
 def until_stop(text, cuts, stops):

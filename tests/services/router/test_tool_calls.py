@@ -67,12 +67,11 @@ def decode_requests(cluster):
     return [call["request"] for call in cluster.requests("decode")]
 
 
-async def test_workers_get_the_grammar_and_the_client_the_call(make_cluster, encode, glm_dir):
-    cluster = make_cluster(model_dir=glm_dir)
-    cluster.script(outputs=[encode("Sure.\n" + GOOD + EOS)] * 2)
+async def test_workers_get_the_grammar_and_the_client_the_call(glm_cluster, encode):
+    glm_cluster.script(outputs=[encode("Sure.\n" + GOOD + EOS)] * 2)
 
-    reply = (await ask(cluster)).json()
-    streamed = await ask_stream(cluster)
+    reply = (await ask(glm_cluster)).json()
+    streamed = await ask_stream(glm_cluster)
 
     choice = reply["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
@@ -84,24 +83,23 @@ async def test_workers_get_the_grammar_and_the_client_the_call(make_cluster, enc
     assert streamed.finish_reason == "tool_calls"
     assert streamed.message.content == "Sure."
     assert streamed.message.tool_calls[0].function.arguments == call["function"]["arguments"]
-    request = decode_requests(cluster)[0]
+    request = decode_requests(glm_cluster)[0]
     assert "Token(" in request["sampling_options"]["guided_decoding"]["grammar"]
     assert request["extra_args"]["grammar_prefix_tokens"] == 0
-    prefill = cluster.requests("prefill")[0]["request"]
+    prefill = glm_cluster.requests("prefill")[0]["request"]
     assert not prefill["sampling_options"].get("guided_decoding")
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_an_undeclared_call_is_generated_again_from_where_it_began(
-    make_cluster, encode, glm_dir, is_stream
+    glm_cluster, encode, is_stream
 ):
-    cluster = make_cluster(model_dir=glm_dir)
-    cluster.script(outputs=[encode("Sure.\n" + UNDECLARED + EOS), encode(GOOD + EOS)])
+    glm_cluster.script(outputs=[encode("Sure.\n" + UNDECLARED + EOS), encode(GOOD + EOS)])
 
     if is_stream:
-        choice = (await ask_stream(cluster)).model_dump()
+        choice = (await ask_stream(glm_cluster)).model_dump()
     else:
-        reply = (await ask(cluster)).json()
+        reply = (await ask(glm_cluster)).json()
         choice = reply["choices"][0]
         whole = encode("Sure.\n" + GOOD + EOS)
         assert reply["usage"]["completion_tokens"] == len(whole), "what was discarded is not billed"
@@ -109,19 +107,18 @@ async def test_an_undeclared_call_is_generated_again_from_where_it_began(
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "Sure."
     assert choice["message"]["tool_calls"][0]["function"]["name"] == "w"
-    first, second = decode_requests(cluster)
+    first, second = decode_requests(glm_cluster)
     kept = second["extra_args"]["grammar_prefix_tokens"]
     assert second["token_ids"] == first["token_ids"] + encode("Sure.\n" + GOOD)[:kept]
     assert 1 <= kept <= len(encode("Sure.\n"))
 
 
-async def test_a_second_fault_is_an_error_and_never_a_success(make_cluster, encode, glm_dir):
-    cluster = make_cluster(model_dir=glm_dir)
-    cluster.script(outputs=[encode(UNDECLARED + EOS)] * 4)
+async def test_a_second_fault_is_an_error_and_never_a_success(glm_cluster, encode):
+    glm_cluster.script(outputs=[encode(UNDECLARED + EOS)] * 4)
 
-    reply = await ask(cluster)
+    reply = await ask(glm_cluster)
     async with httpx.AsyncClient(timeout=60) as client:
-        url = f"{cluster.url}/v1/chat/completions"
+        url = f"{glm_cluster.url}/v1/chat/completions"
         stream = (await client.post(url, json=body(stream=True))).text
 
     assert reply.status_code == 500
@@ -130,30 +127,26 @@ async def test_a_second_fault_is_an_error_and_never_a_success(make_cluster, enco
     last = [line for line in stream.splitlines() if line.startswith("data:")][-1]
     assert json.loads(last[5:])["error"]["code"] == "invalid_tool_call"
     assert "[DONE]" not in stream
-    assert len(decode_requests(cluster)) == 4
+    assert len(decode_requests(glm_cluster)) == 4
 
 
-async def test_what_no_grammar_can_enforce_is_caught_before_it_leaves(
-    make_cluster, encode, glm_dir
-):
-    cluster = make_cluster(model_dir=glm_dir)
+async def test_what_no_grammar_can_enforce_is_caught_before_it_leaves(glm_cluster, encode):
     bad = GOOD.replace("city", "cities").replace("Paris", "[1, 1]")
     good = bad.replace("[1, 1]", "[1, 2]")
-    cluster.script(outputs=[encode(bad + EOS), encode(good + EOS)])
+    glm_cluster.script(outputs=[encode(bad + EOS), encode(good + EOS)])
 
-    choice = await ask_stream(cluster, tools=[REPEATED])
+    choice = await ask_stream(glm_cluster, tools=[REPEATED])
 
     (call,) = choice.message.tool_calls
     assert json.loads(call.function.arguments) == {"cities": [1, 2]}
 
 
-async def test_a_greedy_request_is_not_retried_greedily(make_cluster, encode, glm_dir):
-    cluster = make_cluster(model_dir=glm_dir)
-    cluster.script(outputs=[encode(UNDECLARED + EOS), encode(GOOD + EOS)])
+async def test_a_greedy_request_is_not_retried_greedily(glm_cluster, encode):
+    glm_cluster.script(outputs=[encode(UNDECLARED + EOS), encode(GOOD + EOS)])
 
-    await ask(cluster, temperature=0, seed=7)
+    await ask(glm_cluster, temperature=0, seed=7)
 
-    first, second = (request["sampling_options"] for request in decode_requests(cluster))
+    first, second = (request["sampling_options"] for request in decode_requests(glm_cluster))
     assert (first["temperature"], first["seed"]) == (0, 7)
     assert second["temperature"] > 0
     assert second["seed"] == 8
@@ -178,20 +171,19 @@ async def test_a_call_goes_on_elsewhere_under_its_grammar_after_a_workers_loss(
     assert len(grammars) == 1
 
 
-async def test_a_structured_answer_is_checked_as_a_whole(make_cluster, encode, glm_dir):
-    cluster = make_cluster(model_dir=glm_dir)
+async def test_a_structured_answer_is_checked_as_a_whole(glm_cluster, encode):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-    cluster.script(outputs=[encode('{"n": "x"}' + EOS), encode('{"n": 5}' + EOS)])
+    glm_cluster.script(outputs=[encode('{"n": "x"}' + EOS), encode('{"n": 5}' + EOS)])
 
-    reply = (await ask(cluster, tools=None, response_format=wanted)).json()
+    reply = (await ask(glm_cluster, tools=None, response_format=wanted)).json()
 
     assert json.loads(reply["choices"][0]["message"]["content"]) == {"n": 5}
     assert reply["choices"][0]["finish_reason"] == "stop"
 
 
 async def test_a_model_without_tools_says_so(make_cluster):
-    cluster = make_cluster()
+    cluster = make_cluster(prefill=0, decode=0)
 
     reply = await ask(cluster)
 
@@ -200,13 +192,12 @@ async def test_a_model_without_tools_says_so(make_cluster):
 
 
 async def test_a_stop_string_ends_the_content_and_is_not_looked_for_in_arguments(
-    make_cluster, encode, glm_dir
+    glm_cluster, encode
 ):
-    cluster = make_cluster(model_dir=glm_dir)
-    cluster.script(outputs=[encode("Sure.\n" + GOOD + EOS), encode("So Paris it is" + EOS)])
+    glm_cluster.script(outputs=[encode("Sure.\n" + GOOD + EOS), encode("So Paris it is" + EOS)])
 
-    called = (await ask(cluster, stop=["Paris"])).json()["choices"][0]
-    stopped = (await ask(cluster, stop=["Paris"])).json()["choices"][0]
+    called = (await ask(glm_cluster, stop=["Paris"])).json()["choices"][0]
+    stopped = (await ask(glm_cluster, stop=["Paris"])).json()["choices"][0]
 
     assert called["finish_reason"] == "tool_calls"
     assert stopped["message"]["content"] == "So "

@@ -1,10 +1,11 @@
 """Decoded JSON that a client sent: what may be kept and passed on, whatever it means."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from toolcall.refusals import refusal
+from toolcall.refusals import refusal, short_path
 
 
 @dataclass(frozen=True)
@@ -23,30 +24,35 @@ recursive readers of a schema; 10,000 values take about a second of CPU to check
 compile; descriptions of some pages fit; an expression may cost a millisecond to read."""
 
 
+Trail = tuple["Trail", str | int] | None
+"""The way to a value, last step first: thousands of values share what is above them."""
+
+
 def check_json(value: object, param: str, limits: Limits = SCHEMA) -> None:
     """Raises InvalidToolRequest where a value is too large, too deep or not encodable."""
-    values = characters = patterns = 0
-    waiting: list[tuple[Any, str, int]] = [(value, param, 1)]
+    values = 1
+    characters = patterns = 0
+    waiting: list[tuple[Any, Trail, int]] = [(value, None, 1)]
     while waiting:
-        each, path, depth = waiting.pop()
-        values += 1
+        each, trail, depth = waiting.pop()
+        inside: Iterable[tuple[str | int, Any]] = ()
         match each:
             case str():
                 characters += len(each)
-                _check_text(each, path)
+                _check_text(each, param, trail)
             case float() if not math.isfinite(each):
-                raise refusal(path, "a finite number", str(each))
+                raise refusal(_path(param, trail), "a finite number", str(each))
             case dict():
                 patterns += _patterns_in(each)
-                for name, inner in each.items():
-                    characters += len(name)
-                    _check_text(name, path)
-                    waiting.append((inner, f"{path}.{name}", depth + 1))
+                characters += sum(map(len, each))
+                values += len(each)
+                inside = each.items()
             case list():
-                waiting.extend((inner, f"{path}[{at}]", depth + 1) for at, inner in enumerate(each))
+                values += len(each)
+                inside = enumerate(each)
         if depth > limits.depth:
             raise refusal(
-                _beginning(path),
+                _path(param, trail),
                 f"at most {limits.depth} levels of nesting",
                 "more",
                 "Use $ref for repeated parts, or flatten it.",
@@ -60,6 +66,11 @@ def check_json(value: object, param: str, limits: Limits = SCHEMA) -> None:
             )
         if patterns > limits.patterns:
             raise refusal(param, f"at most {limits.patterns} regular expressions", "more")
+        # Only now: what is inside has been counted, so that no more than the limit ever waits.
+        for step, inner in inside:
+            if isinstance(step, str):
+                _check_text(step, param, trail)
+            waiting.append((inner, (trail, step), depth + 1))
 
 
 def _patterns_in(value: dict[str, Any]) -> int:
@@ -68,15 +79,22 @@ def _patterns_in(value: dict[str, Any]) -> int:
     return isinstance(value.get("pattern"), str) + len(named if isinstance(named, dict) else ())
 
 
-def _check_text(text: str, path: str) -> None:
+def _check_text(text: str, param: str, trail: Trail) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         code = f"U+{ord(text[error.start]):04X}"
         raise refusal(
-            path, "Unicode text", f"half a surrogate pair ({code})", "Send whole characters."
+            _path(param, trail),
+            "Unicode text",
+            f"half a surrogate pair ({code})",
+            "Send whole characters.",
         ) from error
 
 
-def _beginning(path: str) -> str:
-    return path if len(path) < 200 else f"{path[:200]}..."
+def _path(param: str, trail: Trail) -> str:
+    steps = []
+    while trail is not None:
+        trail, step = trail
+        steps.append(f".{step}" if isinstance(step, str) else f"[{step}]")
+    return short_path(param + "".join(reversed(steps)))

@@ -28,6 +28,10 @@ class ToolChoice:
     name: str | None = None
 
 
+BLANK_LINES = "\n\n"
+"""Templates write up to two line ends between reasoning and what follows it."""
+
+
 @dataclass(frozen=True)
 class Structure:
     """What the content must look like, when the client asked for more than text.
@@ -40,6 +44,16 @@ class Structure:
     schema: Schema | None = None
     pattern: str | None = None
     choices: tuple[str, ...] = ()
+
+    @property
+    def lead(self) -> str:
+        """What may stand before the content, in part or whole, and is not part of it.
+
+        Nothing where the content itself may begin with a line end: they could not be told apart.
+        """
+        if self.kind == "regex" or any(choice.startswith("\n") for choice in self.choices):
+            return ""
+        return BLANK_LINES
 
 
 @dataclass(frozen=True)

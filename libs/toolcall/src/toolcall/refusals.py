@@ -8,6 +8,10 @@ from toolcall.errors import InvalidToolRequest
 MOST_SHOWN = 80
 """Characters of a value that a message repeats."""
 
+MOST_PATH = 500
+"""Characters of a path: twenty levels of usual names. Thousands of paths are kept for one schema,
+and a client's name may have 200,000 characters."""
+
 
 def refusal(param: str, expected: str, got: str, advice: str = "") -> InvalidToolRequest:
     """The error of a request whose `param` is not what was expected."""
@@ -28,6 +32,12 @@ def shorten(text: str, most: int) -> str:
     """The text, or its beginning and an ellipsis; without characters that have no encoding."""
     clean = text.encode("utf-8", "backslashreplace").decode()
     return clean if len(clean) <= most else f"{clean[: most - 3]}..."
+
+
+def short_path(path: str) -> str:
+    """The path, or its beginning and its end."""
+    half = MOST_PATH // 2
+    return path if len(path) <= MOST_PATH else f"{path[:half]}...{path[-half:]}"
 
 
 def kind(value: Any) -> str:

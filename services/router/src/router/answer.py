@@ -43,11 +43,8 @@ class Answer:
         self._renderer = renderer
         self._is_whole = is_whole
         self._guard = Guard(constraint.plan)
-        self._stop = StopTexts(run.generation.stop_texts)
-        self._text = self._new_text()
-        self._parser = self._new_parser()
-        self._pushed = ""
         self._events: list[Event] = []
+        self._begin()
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events up to Finished. Raises InvalidModelOutput and whatever the run raises."""
@@ -90,48 +87,65 @@ class Answer:
         text = self._text.push(tokens.token_ids)
         if tokens.finish_reason is not None:
             text += self._text.flush()
-        self._pushed += text
         events = self._parser.push(text)
         if tokens.finish_reason is not None:
             events += self._parser.finish(tokens.finish_reason)
-        if not self._run.generation.stop_texts:
-            return events
         return self._until_stop_text(events)
 
     def _until_stop_text(self, events: list[Event]) -> list[Event]:
         """Stop strings end the visible answer; they are not looked for elsewhere."""
+        if not self._run.generation.stop_texts:
+            return events
         passed: list[Event] = []
         for event in events:
             if isinstance(event, ContentDelta):
-                if text := self._stop.push(event.text):
-                    passed.append(ContentDelta(text))
+                self._pass_content(self._stop.push(event.text), passed)
                 if self._stop.has_stopped:
-                    return [*passed, Finished("stop")]
+                    return [*passed, self._end_at_stop()]
                 continue
-            if isinstance(event, Finished) and (rest := self._stop.flush()):
-                passed.append(ContentDelta(rest))
+            if isinstance(event, CallEnded):
+                self._calls += 1
+            if isinstance(event, Finished):
+                self._pass_content(self._stop.flush(), passed)
             passed.append(event)
+        # Only a call could make markup of the blanks that wait; they may go on for long.
+        if not self._constraint.plan.may_call and self._stop.ends_in(self._parser.waiting):
+            self._pass_content(self._stop.push(self._parser.waiting), passed)
+            passed.append(self._end_at_stop())
         return passed
+
+    def _pass_content(self, text: str, passed: list[Event]) -> None:
+        if text:
+            self._content.append(text)
+            passed.append(ContentDelta(text))
+
+    def _end_at_stop(self) -> Event:
+        return self._parser.stop("".join(self._content), self._calls)
 
     def _retry_from(self) -> int | None:
         """How many tokens of the answer a retry keeps; None when it is too late for one."""
         if self._run.generation.deadline.has_passed():
             return None
         length = self._parser.resume_at()
-        if length is None:
-            return 0 if self._is_whole else None
-        return self._text.tokens_before(length)
+        keep = None if length is None else self._text.tokens_before(length)
+        return 0 if keep is None and self._is_whole else keep
 
     def _begin_again(self, keep: int) -> None:
-        kept_text = self._pushed
         self._run.retry(keep, RETRY_TEMPERATURE)
-        self._text, self._parser = self._new_text(), self._new_parser()
-        self._pushed = self._text.push(self._run.emitted)
-        assert kept_text.startswith(self._pushed)
-        again = self._parser.push(self._pushed)
+        self._begin()
+        # What these give has been delivered already.
+        self._until_stop_text(self._parser.push(self._text.push(self._run.emitted)))
         if keep == 0:
-            self._events = again
-            self._stop = StopTexts(self._run.generation.stop_texts)
+            self._events.clear()
+
+    def _begin(self) -> None:
+        """Sets everything up that reads the tokens of an answer, from its first one."""
+        self._stop = StopTexts(self._run.generation.stop_texts)
+        self._content: list[str] = []
+        """What has passed the stop strings; kept only beside some."""
+        self._calls = 0
+        self._text = self._new_text()
+        self._parser = self._new_parser()
 
     def _note(self, fault: Fault, keep: int | None) -> None:
         FAULTS.labels(fault.kind, "failed" if keep is None else "retried").inc()

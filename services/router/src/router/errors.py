@@ -32,7 +32,7 @@ class InvalidModelOutput(RouterError):
     """The model's output broke the request's own rules, and no retry was possible or helped."""
 
     def __init__(self, fault: Fault) -> None:
-        super().__init__(f"The model's answer was not usable: {fault.message} Try again.")
+        super().__init__(f"The model's answer was not usable: {fault.message}. Try again.")
         self.code = "invalid_response" if fault.kind == "invalid_content" else "invalid_tool_call"
 
 
@@ -58,6 +58,16 @@ class GenerationFailed(RouterError):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"The model could not generate this answer: {message}")
+
+
+class AnswerFailed(RouterError):
+    """The router itself failed on an answer; its log has the cause."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(
+            "The router failed on this answer. Try again; if it happens again, report the request"
+            f" {request_id}: the router's log has the cause."
+        )
 
 
 class DeadlineExceeded(RouterError):

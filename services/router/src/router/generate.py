@@ -7,8 +7,8 @@ used at most once; usage is counted from the original request, so nothing is cou
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,30 +97,33 @@ class Run:
     async def tokens(self) -> AsyncGenerator[Tokens, None]:
         """All tokens of the answer, the last with its finish reason.
 
+        Whoever closes it early may retry at once: the worker then counts as free again.
         Raises DeadlineExceeded, GenerationFailed, NoWorkers, InvalidRequest or RequestCancelled.
         """
         timer = asyncio.get_running_loop().call_later(
             self.generation.deadline.left_s(), self._stop_call
         )
-        try:
-            async for tokens in self._over_attempts():
-                if tokens.token_ids and not self._has_begun:
-                    self._has_begun = True
-                    self.on_first_token()
-                self._emitted.extend(tokens.token_ids)
-                self.usage.completion_tokens = len(self._emitted)
-                yield tokens
-        finally:
-            timer.cancel()
-            self._stop_call()
+        async with aclosing(self._over_attempts()) as all_tokens:
+            try:
+                async for tokens in all_tokens:
+                    if tokens.token_ids and not self._has_begun:
+                        self._has_begun = True
+                        self.on_first_token()
+                    self._emitted.extend(tokens.token_ids)
+                    self.usage.completion_tokens = len(self._emitted)
+                    yield tokens
+            finally:
+                timer.cancel()
+                self._stop_call()
 
-    async def _over_attempts(self) -> AsyncIterator[Tokens]:
+    async def _over_attempts(self) -> AsyncGenerator[Tokens, None]:
         while True:
             try:
-                async for tokens in self._one_attempt():
-                    yield tokens
-                    if tokens.finish_reason is not None:
-                        return
+                async with aclosing(self._one_attempt()) as attempt:
+                    async for tokens in attempt:
+                        yield tokens
+                        if tokens.finish_reason is not None:
+                            return
                 self._raise_if_over()
                 raise NoWorkers("The worker ended the answer without a finish reason.")
             except WorkerFailed as failure:
@@ -133,7 +136,7 @@ class Run:
                         f" {failure}"
                     ) from failure
 
-    async def _one_attempt(self) -> AsyncIterator[Tokens]:
+    async def _one_attempt(self) -> AsyncGenerator[Tokens, None]:
         self._attempt += 1
         remaining = self._remaining()
         if remaining.max_tokens <= 0:
@@ -149,13 +152,14 @@ class Run:
             if offer is not None:
                 request["prefill_result"] = {"disaggregated_params": {"kv_transfer_params": offer}}
             is_first = self._attempt == 1
-            async for chunk in self._stream(kind, worker_id, request, "decode"):
-                if is_first and offer is None and (cached := cached_tokens(chunk)) is not None:
-                    self.usage.cached_tokens = cached
-                finish = finish_of(chunk)
-                token_ids = tuple(chunk.get("token_ids") or ())
-                if token_ids or finish is not None:
-                    yield Tokens(token_ids, finish)
+            async with aclosing(self._stream(kind, worker_id, request, "decode")) as chunks:
+                async for chunk in chunks:
+                    if is_first and offer is None and (cached := cached_tokens(chunk)) is not None:
+                        self.usage.cached_tokens = cached
+                    finish = finish_of(chunk)
+                    token_ids = tuple(chunk.get("token_ids") or ())
+                    if token_ids or finish is not None:
+                        yield Tokens(token_ids, finish)
 
     async def _place(
         self, generation: Generation, occupied: ExitStack
@@ -234,7 +238,7 @@ class Run:
 
     async def _stream(
         self, kind: Kind, worker_id: int, request: dict[str, Any], step: str
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """One call to one worker, inside its own span, stopped by `cancel` and by the deadline."""
         span = observe.tracer().start_span(f"router.{step}", context=self._trace_parent)
         span.set_attributes({"millrace.worker_id": str(worker_id), "millrace.kind": kind})
@@ -248,10 +252,12 @@ class Run:
         try:
             self._raise_if_over()
             self._call = call
-            async for chunk in self._workers.stream(kind, worker_id, request, call.context):
-                if chunk.get("finish_reason") is not None:
-                    self._call = None
-                yield chunk
+            stream = self._workers.stream(kind, worker_id, request, call.context)
+            async with aclosing(stream) as chunks:
+                async for chunk in chunks:
+                    if chunk.get("finish_reason") is not None:
+                        self._call = None
+                    yield chunk
             self._call = None
         except (InvalidRequest, WorkerFailed):
             self._call = None

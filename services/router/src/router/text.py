@@ -45,12 +45,16 @@ class TextStream:
             return ""
         text: str = self._tokenizer.decode(self._undecoded, skip_special_tokens=True)
         self._undecoded.clear()
+        # The old decoder still holds these bytes and would give them again.
+        self._decoder = DecodeStream(skip_special_tokens=True)
         return text
 
-    def tokens_before(self, length: int) -> int:
-        """How many of the tokens make up no more than the first `length` characters."""
+    def tokens_before(self, length: int) -> int | None:
+        """How many of the tokens make up the first `length` characters; None when one goes on."""
+        if length == 0:
+            return 0
         at = bisect_left(self._lengths, length)
-        return at + 1 if at < len(self._lengths) and self._lengths[at] == length else at
+        return at + 1 if at < len(self._lengths) and self._lengths[at] == length else None
 
     def _step(self, token_id: int) -> str:
         mark = self._marks.mark_of(token_id)
@@ -85,6 +89,10 @@ class StopTexts:
         cut = len(self._held) - held_back(self._held, self._stop_texts)
         text, self._held = self._held[:cut], self._held[cut:]
         return text
+
+    def ends_in(self, text: str) -> bool:
+        """Whether a stop string would end this text, if it came next."""
+        return first_stop(self._held + text, self._stop_texts) is not None
 
     def flush(self) -> str:
         """What was held back, when the text ends without becoming a stop string."""

@@ -7,7 +7,7 @@ instance stays in discovery for about ten seconds.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -165,7 +165,7 @@ class Workers:
 
     async def stream(
         self, kind: Kind, worker_id: int, request: dict[str, Any], context: Any
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Sends a request to this worker and yields its chunks.
 
         Raises WorkerFailed when the worker was lost or refused, InvalidRequest when it found the

@@ -25,7 +25,7 @@ from toolcall.grammar.strings import Strings
 from toolcall.grammar.values import Spacing, Values
 from toolcall.grammar.wire import Wire, prose_unlike_calls
 from toolcall.marks import Marks
-from toolcall.plan import AnswerStart, OutputPlan, Structure
+from toolcall.plan import BLANK_LINES, AnswerStart, OutputPlan, Structure
 from toolcall.schema.nodes import Array, Node, Object, Union
 
 MOST_RULES = 20_000
@@ -119,11 +119,12 @@ class _Answer:
             return rest
         return f"{body} | {self._led(sequence(self._wire.literal(opening), rest))}"
 
-    def _led(self, expression: str) -> str:
+    def _led(self, expression: str, lead: str = BLANK_LINES) -> str:
         """The expression after blank lines, which templates put between reasoning and body."""
         # Not a rule of blanks: where that ends xgrammar would be in doubt of half the vocabulary.
         name = self._rules.share(expression)
-        return self._rules.choice(sequence(literal("\n" * count), name) for count in range(3))
+        counts = range(len(lead) + 1)
+        return self._rules.choice(sequence(literal(lead[:count]), name) for count in counts)
 
     def _bodies(self) -> Iterator[str]:
         calls = self._calls() if self._plan.may_call else None
@@ -133,7 +134,7 @@ class _Answer:
                 raise ToolCallError("no tool can be called with valid arguments")
             yield self._led(calls)
         elif structure is not None:
-            yield self._led(self._structured(structure))
+            yield self._led(self._structured(structure), structure.lead)
             if calls is not None:
                 yield self._led(calls)
         elif self._format is not None and self._format.starts_the_answer and self._plan.tools:

@@ -41,9 +41,9 @@ class TaggedWriter:
         self._end = sequence(wire.literal(end), after)
         self._after_text = after
         self._end_text = end if wire.is_text(end) else None
-        self._key_taboo = one_of(form.key_close[0] + "\n") if wire.is_text(form.key_close) else None
         name_ends = form.type_tags or (first_tag(form.key_close),)
         self._name_ends = [each for each in name_ends if wire.is_text(each)]
+        self._key_taboo = one_of(form.key_close[0] + "\n") if wire.is_text(form.key_close) else None
         self._arguments: dict[Node, str | None] = {}
 
     def arguments(self, schema: Schema, end: str) -> str | None:

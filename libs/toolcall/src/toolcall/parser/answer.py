@@ -19,9 +19,6 @@ MOST_MENTION = 2000
 """Characters within which it is clear that something is not a call: three names or keys of
 MOST_NAME_CHARACTERS, tags, and the blanks between them."""
 
-BEFORE_STRUCTURE = "\n\n"
-"""Blank lines that the grammar lets through before a structured answer and that are not its."""
-
 
 class AnswerReader:
     """Reads one answer of one format."""
@@ -39,8 +36,9 @@ class AnswerReader:
         self.body_at = 0
         """Where the reasoning has ended."""
         self.is_cut_clean = True
-        """False where the text that has left before the call may be the beginning of a tag or of a
-        call: a new parser would wait for what follows."""
+        """False where the text that has left before the call, or as reasoning that was never
+        closed, may be the beginning of a tag or of a call: a new parser would wait for what
+        follows."""
         self._mention_at = -MOST_MENTION - 1
         """Where something last began that was not a call after all."""
         self._plan, self._format, self._source, self._delivery = plan, format, source, delivery
@@ -48,7 +46,7 @@ class AnswerReader:
         self._tag_reader = TagReader(source, self._tags, marks, delivery)
         self._calls = CallReader(self._tag_reader, format)
         self._thought = Prose(delivery.reasoning)
-        lead = format.reasoning_padding[2] if plan.structure is None else BEFORE_STRUCTURE
+        lead = format.reasoning_padding[2] if plan.structure is None else plan.structure.lead
         self._content = Prose(delivery.add_content, lead)
         self._openings = {
             trigger: opening
@@ -63,6 +61,11 @@ class AnswerReader:
         if self.call_at is not None:
             return self.call_at
         return self._source.position - self._thought.held - self._content.held
+
+    @property
+    def waiting(self) -> str:
+        """Blanks of the content that are markup if a call follows, else text."""
+        return self._content.waiting
 
     def read(self, start: AnswerStart) -> Reading[None]:
         """The answer to its end."""
@@ -94,6 +97,7 @@ class AnswerReader:
         while True:
             text, stop = yield from self._source.read(wanted)
             if stop == END:
+                self.is_cut_clean = False
                 self._thought.write(self._tag_reader.spell(text))
                 self._thought.end()
                 return False

@@ -4,6 +4,7 @@ Invariant: the events of an answer say the same for every way to cut its text, a
 is a Finished or a Fault. After a Fault nothing more comes.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from toolcall.errors import Fault
@@ -48,17 +49,22 @@ class Parser:
         """
         return self._answer.body_at if self._is_content_faulty else self._answer.settled
 
+    @property
+    def waiting(self) -> str:
+        """Blanks that have not left because a call would make markup of them."""
+        return self._answer.waiting
+
     def resume_at(self) -> int | None:
         """Where another try may take over; None when a part of what is faulty has left.
 
         Whoever reads the text up to there with a new parser gets what this one has delivered.
         """
         if self._is_content_faulty:
-            return None if self._delivery.has_left else self.safe_length
-        call = self._delivery.call
-        if (call is not None and call.is_live) or not self._answer.is_cut_clean:
-            return None
-        return self.safe_length
+            has_left = self._delivery.has_left
+        else:
+            call = self._delivery.call
+            has_left = call is not None and call.is_live
+        return self.safe_length if self._answer.is_cut_clean and not has_left else None
 
     def push(self, text: str) -> list[Event]:
         """More of the answer, with marks for control tokens; what is known by now."""
@@ -77,6 +83,19 @@ class Parser:
             self._is_over = True
             events.append(self._conclude(reason))
         return events
+
+    def stop(self, content: str, calls: int) -> Finished | Fault:
+        """The answer is over at a stop string: this much of its content counts, and so many calls.
+
+        What stands behind the stop string may have been read already, and is not part of it.
+        """
+        self._is_over = True
+        self._delivery.content = [content] if content else []
+        self._delivery.calls = calls
+        end = self._conclude("stop")
+        if isinstance(end, Fault):
+            return replace(end, message=f"{end.message} (a stop string ended the answer)")
+        return end
 
     def _advance(self) -> list[Event]:
         fault = None

@@ -24,6 +24,12 @@ class Prose:
         """The number of characters that wait."""
         return sum(map(len, self._blanks))
 
+    @property
+    def waiting(self) -> str:
+        """The blanks that wait, as they will read if text follows them."""
+        self._blanks = ["".join(self._blanks)]  # joined once, however often it is asked for
+        return self._blanks[0] if self._is_begun else self._without_lead(self._blanks[0])
+
     def write(self, text: str) -> None:
         """More text."""
         body = text.rstrip(BLANKS)
@@ -50,10 +56,13 @@ class Prose:
         text = "".join([*self._blanks, body])
         self._blanks.clear()
         if not self._is_begun:
-            text = text[_shared_beginning(text, self._lead) :]
+            text = self._without_lead(text)
             self._is_begun = True
         if text:
             self._emit(text)
+
+    def _without_lead(self, text: str) -> str:
+        return text[_shared_beginning(text, self._lead) :]
 
 
 def _shared_beginning(text: str, other: str) -> int:

@@ -7,7 +7,7 @@ references, compiles (its expressions), and allows at least one value.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolcall.json_values import check_json
+from toolcall.json_values import SCHEMA, check_json
 from toolcall.refusals import kind, refusal, shown
 from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of, used_keywords
 from toolcall.schema.linear_regex import TooMuchWork
@@ -25,8 +25,13 @@ from toolcall.schema.references import (
 from toolcall.schema.shapes import misshapen
 from toolcall.schema.tree import possible
 
-IN_PLACE = ("allOf[", "anyOf[", "oneOf[", "not", "if", "then", "else", "dependentSchemas.")
-"""Schemas inside a schema that speak of the same value."""
+IN_PLACE = frozenset(
+    ("allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then")
+)
+"""Keywords whose schemas speak of the same value as the one that they stand in."""
+MOST_IN_A_ROW = SCHEMA.depth
+"""Schemas in a row that speak of the same value: one document may nest as many, and the validator
+takes up to five of Python's 1,000 frames for each."""
 PAIRS = (
     ("minimum", "maximum"),
     ("minLength", "maxLength"),
@@ -75,18 +80,26 @@ def checked_schema(source: object, param: str, *, is_closed: bool = False) -> Sc
         raise refusal(
             param, "expressions that can be tried on the schema's own constants", str(error)
         ) from error
+    except RecursionError as error:
+        raise refusal(
+            param, "constants that the schema can be tried on", "ones nested too deeply"
+        ) from error
 
 
 def check_strict(source: object, param: str) -> None:
-    """Raises InvalidToolRequest where an object of a strict schema is not closed.
+    """Raises InvalidToolRequest where an object of a schema that passed the check is not closed.
 
     OpenAI asks this of clients that say `strict: true`; without the word we do not.
     """
-    waiting = [(source, param)]
+    document = Document(source)
+    waiting = [document.root]
+    seen: set[int] = set()
     while waiting:
-        schema, path = waiting.pop()
-        if not isinstance(schema, Mapping):
+        place = waiting.pop()
+        schema, path = place.schema, join(param, place.path)
+        if not isinstance(schema, Mapping) or place.key in seen or not document.holds(place):
             continue
+        seen.add(place.key)
         is_object = "properties" in schema or "object" in _list_of(schema.get("type"))
         if is_object and not any(schema.get(keyword) is False for keyword in CLOSING):
             got = (
@@ -98,7 +111,10 @@ def check_strict(source: object, param: str) -> None:
                 got,
                 "Close the object, or leave out strict (schemas are enforced without it).",
             )
-        waiting.extend((each, join(path, suffix)) for suffix, each in subschemas(schema))
+        waiting.extend(document.subplaces(place))
+        for keyword in REFERENCES:
+            if keyword in schema and keyword in document.dialect.keywords:
+                waiting.append(document.target(place, schema[keyword]))
 
 
 def _list_of(names: Any) -> list[Any]:
@@ -183,11 +199,12 @@ class _References:
             place = waiting.pop()
             if isinstance(place.schema, bool) or place.key in self._in_place:
                 continue
+            self._check_draft(place)
             edges = self._in_place[place.key] = []
             for suffix, each in subschemas(place.schema):
                 inner = self._document.below(place, suffix, each)
                 waiting.append(inner)
-                if suffix.startswith(IN_PLACE) and not isinstance(each, bool):
+                if self._is_in_place(suffix) and not isinstance(each, bool):
                     edges.append((inner.key, inner.path))
             for keyword in REFERENCES:
                 if keyword in place.schema and keyword in self._document.dialect.keywords:
@@ -195,6 +212,23 @@ class _References:
                     edges.append((target.key, join(place.path, keyword)))
                     waiting.append(target)
         self._check_ends()
+
+    def _is_in_place(self, suffix: str) -> bool:
+        keyword = suffix.partition(".")[0].partition("[")[0]
+        return keyword in IN_PLACE and keyword in self._document.dialect.keywords
+
+    def _check_draft(self, place: Place) -> None:
+        """Refuses a keyword that the draft would leave out, unless the client named the draft."""
+        dialect = self._document.dialect
+        if "$schema" in self._document.source:
+            return
+        for keyword in dialect.unknown(place.schema):
+            raise refusal(
+                join(self._param, join(place.path, keyword)),
+                "the keywords of one draft",
+                f"{keyword}, which {dialect.name} (the draft of the others) does not know",
+                'Use its keywords instead, or name the draft that you mean in "$schema".',
+            )
 
     def _target(self, place: Place, keyword: str) -> Place:
         reference = place.schema[keyword]
@@ -219,22 +253,24 @@ class _References:
 
     def _definitions(self) -> Iterator[str]:
         for keyword in ("$defs", "definitions"):
-            found = self._document.source.get(keyword, {})
-            yield from (f"#/{keyword}/{name}" for name in list(found)[:MOST_LISTED])
+            found = self._document.source.get(keyword)
+            if isinstance(found, Mapping):  # elsewhere the draft has no such keyword
+                yield from (f"#/{keyword}/{name}" for name in list(found)[:MOST_LISTED])
 
     def _check_ends(self) -> None:
-        done: set[int] = set()
+        heights: dict[int, int] = {}
+        """Of the schemas that are done, how many speak of the same value in a row, at most."""
         for start in self._in_place:
             trail: list[tuple[int, Iterator[tuple[int, str]]]] = []
             open_: set[int] = set()
-            if start not in done:
+            if start not in heights:
                 trail.append((start, iter(self._in_place[start])))
                 open_.add(start)
             while trail:
                 key, edges = trail[-1]
                 following = next(edges, None)
                 if following is None:
-                    done.add(key)
+                    heights[key] = self._height(key, heights)
                     open_.discard(key)
                     trail.pop()
                     continue
@@ -245,9 +281,21 @@ class _References:
                         "a reference that ends",
                         "one that leads back to itself without a property or item between",
                     )
-                if target not in done and target in self._in_place:
+                if target not in heights and target in self._in_place:
                     trail.append((target, iter(self._in_place[target])))
                     open_.add(target)
+
+    def _height(self, key: int, heights: Mapping[int, int]) -> int:
+        below = ((heights.get(target, 0), path) for target, path in self._in_place[key])
+        height, path = max(below, default=(0, ""))
+        if height >= MOST_IN_A_ROW:
+            raise refusal(
+                join(self._param, path),
+                f"at most {MOST_IN_A_ROW} schemas in a row without a property or item between",
+                "more",
+                "Refer to the last one directly.",
+            )
+        return height + 1
 
 
 def _satisfiable(document: Document, param: str, *, is_closed: bool) -> Schema:

@@ -127,11 +127,13 @@ def object_node(
     child: Child,
     note: Note,
     closing: Closing,
+    whole: Place | None,
 ) -> Node:
     """Objects whose properties satisfy what each schema says of their name.
 
     `closing`: "listed" closes an object that lists properties and speaks of no others; "sealed"
     closes any that speaks of no others (an `unevaluatedProperties: false` over all the schemas).
+    `whole` is the schema that all of them are parts of, if there is one.
     """
     minimum, maximum = _sizes(plains, "minProperties", "maxProperties")
     names = list(dict.fromkeys(name for plain in plains for name in _properties(plain)))
@@ -144,7 +146,9 @@ def object_node(
         for keyword in OBJECT_GAPS:
             if plain.facts.get(keyword) not in (None, {}, True):
                 note(plain, keyword, GUARD_ONLY)
-        if plain.facts.get("unevaluatedProperties", True) not in (True, {}) and not is_shut:
+        is_whole = whole is not None and plain.place.key == whole.key
+        is_kept = is_shut and _speak_of_all(plains if is_whole else [plain], names)
+        if plain.facts.get("unevaluatedProperties", True) not in (True, {}) and not is_kept:
             note(plain, "unevaluatedProperties", GUARD_ONLY)
     patterns = sum(len(plain.facts.get("patternProperties", ())) for plain in plains)
     is_small = len(names) * (len(plains) + patterns) <= MOST_COMPARED
@@ -226,6 +230,11 @@ def _speaks_of_others(plains: Sequence[Plain]) -> bool:
         for plain in plains
         for keyword in ("additionalProperties", *LATE_NAMES)
     ) or any(plain.facts.get("unevaluatedProperties", False) is not False for plain in plains)
+
+
+def _speak_of_all(plains: Sequence[Plain], names: Sequence[str]) -> bool:
+    spoken_of = {name for plain in plains for name in _properties(plain)}
+    return spoken_of.issuperset(names)
 
 
 def _named(plains: Sequence[Plain], name: str, document: Document) -> Iterator[Place]:

@@ -8,6 +8,7 @@ without fraction or exponent, `multipleOf` is exact, OpenAPI's `nullable` holds,
 FORMATS are asserted, and nothing is ever fetched.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -45,6 +46,8 @@ Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 READ_BY_OTHERS = frozenset({"then", "else", "minContains", "maxContains", "nullable"})
 """Keywords that a validator reads while it looks at another one."""
+STACK_LEFT = 150
+"""Frames of Python's stack that each step of a validation finds free; it uses up to a hundred."""
 BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
 URIS: Mapping[str, DraftName] = {
     "json-schema.org/draft-04/schema": "draft-04",
@@ -72,6 +75,12 @@ class Dialect:
     def keywords(self) -> frozenset[str]:
         """What an instance is checked for; every other keyword is a remark."""
         return frozenset(self.stock.VALIDATORS) | READ_BY_OTHERS
+
+    def unknown(self, schema: Mapping[str, Any]) -> list[str]:
+        """The keywords of a schema that would decide something in another draft, but not here."""
+        # The last decide only beside or as values that have the wrong shape where they are unknown.
+        unknown = _all_keywords() - self.keywords - {"additionalItems", *BOUNDS}
+        return [keyword for keyword in schema if keyword in unknown]
 
     @property
     def merges_ref_siblings(self) -> bool:
@@ -186,9 +195,28 @@ def _keep_dialect(strict: Any) -> None:
         schema = changes.get("schema")
         if isinstance(schema, Mapping) and "$schema" in schema:
             changes["schema"] = {key: schema[key] for key in schema if key != "$schema"}
+        _check_stack()
         return evolve(self, **changes)
 
     strict.evolve = evolve_in_dialect
+
+
+def _check_stack() -> None:
+    """Raises RecursionError while there is stack left; every step down asks this.
+
+    Where Python raises it while rpds (jsonschema's tables, in Rust) compares two keys, it becomes a
+    panic, which is no Exception.
+    """
+    try:
+        sys._getframe(sys.getrecursionlimit() // 2)
+    except ValueError:
+        return  # far from the end, even with a call into C for each frame
+    _use_stack(STACK_LEFT)
+
+
+def _use_stack(frames: int) -> None:
+    if frames:
+        _use_stack(frames - 1)
 
 
 def _is_integer(_: object, instance: object) -> bool:

@@ -159,7 +159,9 @@ class Normaliser:
             return [Anything()]
         for plain in alternative.plains:
             self._note_conditions(plain)
-        return [*self._scalars(alternative), *self._containers(alternative, is_sealed=is_sealed)]
+        whole = places[0] if len(places) == 1 else None
+        containers = self._containers(alternative, whole, is_sealed=is_sealed)
+        return [*self._scalars(alternative), *containers]
 
     def _scalars(self, alternative: Alternative) -> list[Node]:
         types, plains = alternative.types, alternative.plains
@@ -176,7 +178,9 @@ class Normaliser:
             nodes.append(string_node(plains, self._note_keyword))
         return nodes
 
-    def _containers(self, alternative: Alternative, *, is_sealed: bool) -> list[Node]:
+    def _containers(
+        self, alternative: Alternative, whole: Place | None, *, is_sealed: bool
+    ) -> list[Node]:
         types, plains = alternative.types, alternative.plains
         note, document = self._note_keyword, self._document
         nodes: list[Node] = []
@@ -186,7 +190,7 @@ class Normaliser:
             closing: Closing = "sealed" if is_sealed else self._closing
             if alternative.is_partial:
                 closing = "as written"
-            nodes.append(object_node(plains, document, self._child, note, closing))
+            nodes.append(object_node(plains, document, self._child, note, closing, whole))
         return nodes
 
     def _valid(

@@ -1,9 +1,11 @@
 """A client's schema as places that can be told apart, and what its references stand for."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 from jsonschema.protocols import Validator
 from jsonschema_specifications import (  # type: ignore[import-untyped] # it ships no types
@@ -12,10 +14,12 @@ from jsonschema_specifications import (  # type: ignore[import-untyped] # it shi
 from referencing.exceptions import Unresolvable
 
 from toolcall.errors import ToolCallError
+from toolcall.refusals import short_path
 from toolcall.schema.dialects import Dialect, dialect_of, validator_of
 from toolcall.schema.positions import subschemas
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+INDEX = re.compile("0|[1-9][0-9]*")
 
 
 class DanglingReference(ToolCallError):
@@ -79,7 +83,10 @@ class Document:
         """What a reference stands for. Raises DanglingReference."""
         try:
             resolved = place.resolver.lookup(reference)
-        except (Unresolvable, ValueError, TypeError) as error:
+            uri, _, fragment = reference.partition("#")
+            if fragment.startswith("/"):
+                _check_indexes(place.resolver.lookup(f"{uri}#").contents, unquote(fragment))
+        except (Unresolvable, LookupError, ValueError, TypeError) as error:
             # ValueError and TypeError: a pointer into a list or a scalar by a name.
             raise DanglingReference(reference) from error
         path = self._paths.get(id(resolved.contents), reference)
@@ -98,10 +105,23 @@ class Document:
 
 
 def join(path: str, suffix: str) -> str:
-    """Two dotted paths as one."""
-    if not path or not suffix or suffix.startswith("["):
-        return path + suffix
-    return f"{path}.{suffix}"
+    """Two dotted paths as one, shortened where names are long."""
+    dot = "." if path and suffix and not suffix.startswith("[") else ""
+    return short_path(f"{path}{dot}{suffix}")
+
+
+def _check_indexes(value: Any, pointer: str) -> None:
+    """Raises ValueError where a list's item is not named as RFC 6901 does (-1, 01).
+
+    The pointer is known to lead somewhere: `referencing` reads such names with int().
+    """
+    for token in pointer.split("/")[1:]:
+        if isinstance(value, list):
+            if not INDEX.fullmatch(token):
+                raise ValueError(token)
+            value = value[int(token)]
+        else:
+            value = value[token.replace("~1", "/").replace("~0", "~")]
 
 
 def _walk(source: Any) -> Iterator[tuple[Any, str]]:
@@ -114,4 +134,4 @@ def _walk(source: Any) -> Iterator[tuple[Any, str]]:
             waiting.extend((each, join(path, name)) for name, each in value.items())
         elif isinstance(value, list):
             yield value, path
-            waiting.extend((each, f"{path}[{index}]") for index, each in enumerate(value))
+            waiting.extend((each, join(path, f"[{index}]")) for index, each in enumerate(value))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import urlsplit
 
 from toolcall.refusals import kind, shown
 from toolcall.schema.dialects import Dialect, DraftName
@@ -180,9 +181,27 @@ def _anchor(path: str, value: Any) -> Iterator[Misshapen]:
         yield Misshapen(path, "a name of letters, digits, - _ and .", kind(value))
 
 
+def _uri(path: str, value: Any) -> Iterator[Misshapen]:
+    faults = list(_text(path, value))
+    yield from faults
+    if not faults and not _is_uri(value):
+        yield Misshapen(path, "a URI", kind(value), "Brackets hold IPv6 addresses there.")
+
+
 def _identifier(path: str, value: Any) -> Iterator[Misshapen]:
     if not isinstance(value, str) or "#" in value[:-1]:
         yield Misshapen(path, "a URI without a fragment", kind(value))
+    else:
+        yield from _uri(path, value)
+
+
+def _is_uri(text: str) -> bool:
+    """True for what references can be resolved against."""
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _unevaluated_items(path: str, value: Any) -> Iterator[Misshapen]:
@@ -251,7 +270,7 @@ ALWAYS: Mapping[str, Check] = {
 }
 SINCE: Mapping[DraftName, Mapping[str, Check]] = {
     "draft-06": {
-        "$id": _text,
+        "$id": _uri,
         "contains": _schema,
         "examples": _list,
         "exclusiveMaximum": _exclusive_bound,
@@ -295,7 +314,7 @@ SINCE: Mapping[DraftName, Mapping[str, Check]] = {
 ONLY_DRAFT_04: Mapping[str, Check] = {
     "exclusiveMaximum": _flag,
     "exclusiveMinimum": _flag,
-    "id": _text,
+    "id": _uri,
 }
 DRAFTS: Sequence[DraftName] = ("draft-04", "draft-06", "draft-07", "2019-09", "2020-12")
 

@@ -17,7 +17,7 @@ from router.edge import error_replies
 from router.edge.replying import Reply
 from router.edge.wire_requests import ChatRequest, CompletionRequest
 from router.edge.wire_responses import CallIds, Endpoint, Envelope
-from router.errors import InvalidRequest, ModelNotServed, RouterError
+from router.errors import AnswerFailed, InvalidRequest, ModelNotServed, RouterError
 from router.generate import Run
 from router.metrics import REQUESTS
 from router.service import RouterService
@@ -28,6 +28,8 @@ from toolcall.requests import check_history
 from wire import headers
 from wire.deadlines import Deadline
 from wire.ids import new_request_id
+
+log = observe.get_logger(__name__)
 
 SSE_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -76,10 +78,14 @@ async def _serve(service: RouterService, request: Request, endpoint: Endpoint) -
             body = _parse(await request.body(), endpoint)
             generation, constraint = await _generation(service, body, request, request_id)
             run = service.start(generation)
-        except BaseException:
-            REQUESTS.labels(endpoint, "refused").inc()
+        except BaseException as error:
+            is_expected = isinstance(error, RouterError) or not isinstance(error, Exception)
+            REQUESTS.labels(endpoint, "refused" if is_expected else "failed").inc()
             span.end()
-            raise
+            if is_expected:
+                raise
+            log.exception("request_failed", request_id=request_id)
+            raise AnswerFailed(request_id) from error
     answer = Answer(run, constraint, service.renderer, is_whole=not body.stream)
     envelope = Envelope(endpoint, request_id, body.model, _call_ids(body, constraint, request_id))
     reply = Reply(service, run, answer, envelope, span, started)

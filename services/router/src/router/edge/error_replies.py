@@ -6,6 +6,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from router.errors import (
+    AnswerFailed,
     DeadlineExceeded,
     GenerationFailed,
     InvalidModelOutput,
@@ -23,6 +24,7 @@ REPLIES: dict[type[RouterError], tuple[int, str, str | None, bool]] = {
     # Not 502 or 503: a gateway would send the request on and have it computed again elsewhere.
     InvalidModelOutput: (500, "server_error", None, False),
     GenerationFailed: (500, "server_error", "generation_failed", False),
+    AnswerFailed: (500, "server_error", "internal_error", False),
     NoWorkers: (503, "server_error", "no_capacity", True),
     DeadlineExceeded: (504, "server_error", "deadline_exceeded", True),
     RequestCancelled: (499, "invalid_request_error", "request_cancelled", False),

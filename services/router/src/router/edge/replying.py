@@ -4,8 +4,8 @@ Invariant: a stream ends in exactly one of: a finish reason and `[DONE]`, or one
 """
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
 
 import orjson
 from opentelemetry import trace
@@ -14,7 +14,7 @@ import observe
 from router.answer import Answer
 from router.edge import error_replies, wire_responses
 from router.edge.wire_responses import Envelope
-from router.errors import InvalidModelOutput, RequestCancelled, RouterError
+from router.errors import AnswerFailed, InvalidModelOutput, RequestCancelled, RouterError
 from router.generate import Run
 from router.metrics import COMPLETION_TOKENS, PROMPT_TOKENS, REQUESTS, RUNNING, TTFT_S
 from router.service import RouterService
@@ -47,7 +47,9 @@ class Reply:
         """The whole answer as a status and JSON. Raises RouterError."""
         with self._closing():
             try:
-                events = [event async for event in self._events()]
+                with self._failing_as_router_error():
+                    events = [event async for event in self._events()]
+                    answer = self._envelope.body(events, self._run.usage)
             except (RequestCancelled, InvalidModelOutput) as error:
                 # Who cancels, or pays for tokens, still wants to know what was computed.
                 if isinstance(error, RequestCancelled):
@@ -55,16 +57,17 @@ class Reply:
                 status, body, _ = error_replies.reply_of(error)
                 return status, orjson.dumps({**body, "usage": self._run.usage.as_openai()})
             self._outcome = "completed"
-            return 200, self._envelope.body(events, self._run.usage)
+            return 200, answer
 
     async def events(self, include_usage: bool) -> AsyncIterator[bytes]:
         """The answer as server-sent events."""
         with self._closing():
             try:
-                yield self._envelope.first_event()
-                async for event in self._events():
-                    if data := self._envelope.event(event):
-                        yield data
+                with self._failing_as_router_error():
+                    yield self._envelope.first_event()
+                    async for event in self._events():
+                        if data := self._envelope.event(event):
+                            yield data
                 self._outcome = "completed"
             except RequestCancelled as error:
                 # Who cancels still wants to know what was computed.
@@ -80,6 +83,18 @@ class Reply:
             if include_usage:
                 yield self._envelope.usage_event(self._run.usage)
             yield wire_responses.DONE
+
+    @contextmanager
+    def _failing_as_router_error(self) -> Iterator[None]:
+        """Also what nobody expected ends the answer in an error that the client can read."""
+        try:
+            yield
+        except RouterError:
+            raise
+        except Exception as error:
+            request_id = self._run.generation.request_id
+            log.exception("answer_failed", request_id=request_id)
+            raise AnswerFailed(request_id) from error
 
     async def _events(self) -> AsyncIterator[Event]:
         self._run.on_first_token = self._note_first_token

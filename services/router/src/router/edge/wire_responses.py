@@ -65,7 +65,7 @@ class Envelope:
         if self.endpoint == "chat.completions":
             choice: dict[str, Any] = {"message": folded.message(self.call_ids)}
         else:
-            choice = {"text": folded.content}
+            choice = {"text": "".join(folded.content)}
         return orjson.dumps(
             {
                 **self._head("chat.completion", "text_completion"),
@@ -125,24 +125,29 @@ class Envelope:
 
 
 class _Folded:
-    """The events of a whole answer, added up; a call that never ended is left out."""
+    """The events of a whole answer, added up; a call that never ended is left out.
+
+    Texts are joined once, at the end: an answer has as many deltas as tokens.
+    """
 
     def __init__(self) -> None:
-        self.content, self.reasoning, self.finish_reason = "", "", "stop"
+        self.content: list[str] = []
+        self.finish_reason = "stop"
+        self._reasoning: list[str] = []
         self._names: dict[int, str] = {}
-        self._arguments: dict[int, str] = {}
+        self._arguments: dict[int, list[str]] = {}
         self._ended: list[int] = []
 
     def add(self, event: Event) -> None:
         match event:
             case ContentDelta(text):
-                self.content += text
+                self.content.append(text)
             case ReasoningDelta(text):
-                self.reasoning += text
+                self._reasoning.append(text)
             case CallStarted(index, name):
-                self._names[index], self._arguments[index] = name, ""
+                self._names[index], self._arguments[index] = name, []
             case ArgumentsDelta(index, text):
-                self._arguments[index] += text
+                self._arguments[index].append(text)
             case CallEnded(index):
                 self._ended.append(index)
             case Finished(reason):
@@ -153,17 +158,20 @@ class _Folded:
             {
                 "id": call_ids.of(index, self._names[index]),
                 "type": "function",
-                "function": {"name": self._names[index], "arguments": self._arguments[index]},
+                "function": {
+                    "name": self._names[index],
+                    "arguments": "".join(self._arguments[index]),
+                },
             }
             for index in self._ended
         ]
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": self.content or (None if calls else ""),
+            "content": "".join(self.content) or (None if calls else ""),
             "refusal": None,
         }
-        if self.reasoning:
-            message["reasoning_content"] = self.reasoning
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
         if calls:
             message["tool_calls"] = calls
         return message
