@@ -1,15 +1,19 @@
 """Schemas that must be refused, each by the path of its fault."""
 
+import json
+import time
 from typing import Any
 
 import pytest
 
 from toolcall.errors import InvalidToolRequest
 from toolcall.json_values import SCHEMA
-from toolcall.schema.check import check_schema, check_strict
+from toolcall.schema.check import check_schema, check_strict, checked_schema
 from toolcall.schema.dialects import DIALECTS
+from toolcall.schema.nodes import Enum
 from toolcall.schema.normalise import normalise
 from toolcall.schema.shapes import SHAPES, misshapen
+from toolcall.schema.work import Work
 
 PARAM = "tools[0].function.parameters"
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -96,6 +100,28 @@ REFERENCES = [
         "a reference that ends",
     ),
 ]
+TWICE = {
+    f"A{at}": {"allOf": [{"$ref": f"#/$defs/A{at + 1}"}, {"$ref": f"#/$defs/A{at + 1}"}]}
+    for at in range(14)
+}
+MULTIPLIED = [
+    (of("x", {"$ref": "#/$defs/A0"}, **{"$defs": {**TWICE, "A14": {}}}), "$defs.A2.allOf[0]"),
+    # Through properties only the value says how often.
+    (
+        {
+            "enum": [json.loads('{"a": ' * 12 + "1" + "}" * 12)],
+            "$ref": "#/$defs/A",
+            "$defs": {
+                "A": {"allOf": [of("a", {"$ref": "#/$defs/A"}, type=["object", "integer"])] * 2}
+            },
+        },
+        "",
+    ),
+    # Each of the alternatives tries the constant on all of them.
+    ({"enum": [0.5], "anyOf": [{"type": "integer", "minimum": at} for at in range(200)]}, ""),
+    # Each error repeats the value.
+    ({"enum": ["x" * 100_000], "anyOf": [*[{"type": "null"}] * 100, {"type": "string"}]}, ""),
+]
 UNSATISFIABLE = [
     (False, ""),
     ({"enum": []}, "enum"),
@@ -149,6 +175,26 @@ def test_a_faulty_schema_is_refused_by_the_path_of_the_fault(source, path, text)
     assert fault.param == f"{PARAM}.{path}"
     assert text in str(fault)
     assert str(fault).startswith(f"{fault.param}: expected ")
+
+
+@pytest.mark.parametrize(("source", "path"), MULTIPLIED)
+def test_a_schema_whose_parts_multiply_is_refused(source, path):
+    with pytest.raises(InvalidToolRequest) as caught:
+        checked_schema(source, PARAM, work=Work(150_000))
+
+    assert caught.value.param == f"{PARAM}.{path}".rstrip(".")
+    assert "more, by references" in str(caught.value) or "150,000 steps" in str(caught.value)
+
+
+def test_unique_items_are_told_apart_in_one_go():
+    items = [{"a": at} for at in range(4_900)]
+    began = time.process_time()
+
+    schema = checked_schema({"enum": [items, [0, 0.0], [0, False]], "uniqueItems": True}, PARAM)
+
+    # Pair by pair it takes over ten seconds.
+    assert time.process_time() - began < 2
+    assert schema.root == Enum((json.dumps(items), "[0, false]"))
 
 
 @pytest.mark.parametrize(("source", "path"), UNSATISFIABLE)

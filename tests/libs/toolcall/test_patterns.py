@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from toolcall.schema.linear_regex import NotRegular, TooMuchWork, automaton_of
+from toolcall.schema.linear_regex import NotRegular, automaton_of
 from toolcall.schema.patterns import fault_of, matches_whole, may_be_slow, search
+from toolcall.schema.work import TooMuchWork
 
 CHARACTERS = st.sampled_from(
     ("a", "b", "A", "1", "_", ".", "[ab]", "[^a]", r"\w", r"\W", r"\d", r"\s", "\n", "é")

@@ -15,9 +15,9 @@ from jsonschema.protocols import Validator
 from toolcall.errors import Fault, FaultKind
 from toolcall.plan import OutputPlan, Structure
 from toolcall.refusals import shorten, shown
-from toolcall.schema.dialects import validator_of
-from toolcall.schema.linear_regex import TooMuchWork
+from toolcall.schema.dialects import metered, validator_of
 from toolcall.schema.patterns import matches_whole
+from toolcall.schema.work import TooMuchWork, Work
 from toolcall.strict_json import NotStrictJson, read_json
 
 MOST_MESSAGE = 500
@@ -131,7 +131,7 @@ def _fault(kind: FaultKind, message: str, call: int | None = None) -> Fault:
 def _problem(validator: Validator, value: Any, root: str) -> str | None:
     """What is wrong with a value, None when the client's schema accepts it."""
     try:
-        error = best_match(islice(validator.iter_errors(value), MOST_ERRORS))
+        error = best_match(islice(metered(validator, Work()).iter_errors(value), MOST_ERRORS))
     except RecursionError:
         return f"{root}: nested too deeply to be checked"
     except TooMuchWork as error:

@@ -5,12 +5,12 @@ references, compiles (its expressions), and allows at least one value.
 """
 
 from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 from typing import Any
 
 from toolcall.json_values import check_json
 from toolcall.refusals import kind, refusal, shown
 from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of, used_keywords
-from toolcall.schema.linear_regex import TooMuchWork
 from toolcall.schema.nodes import Node, Nothing, Object, Ref, Schema, Union
 from toolcall.schema.normalise import Normaliser
 from toolcall.schema.patterns import may_be_slow
@@ -24,6 +24,7 @@ from toolcall.schema.references import (
 )
 from toolcall.schema.shapes import misshapen
 from toolcall.schema.tree import possible
+from toolcall.schema.work import TooMuchWork, Work
 
 IN_PLACE = ("allOf[", "anyOf[", "oneOf[", "not", "if", "then", "else", "dependentSchemas.")
 """Schemas inside a schema that speak of the same value."""
@@ -42,6 +43,9 @@ EXCLUSIVE_PAIRS = (
 CLOSING = ("additionalProperties", "unevaluatedProperties")
 LONG_NAME = 1_000
 """Characters of a property's name; longer ones with a bad expression cost seconds at most."""
+MOST_IN_PLACE = 10_000
+"""Schemas that one value is checked by where none of its items and properties is looked at, each
+counted as often as it is reached: some 0.2 s. Written out, no schema has more."""
 MOST_LISTED = 10
 """Names that a message lists."""
 
@@ -51,8 +55,13 @@ def check_schema(source: object, param: str) -> None:
     checked_schema(source, param)
 
 
-def checked_schema(source: object, param: str, *, is_closed: bool = False) -> Schema:
-    """The normal form of a schema that passes `check_schema`, which it raises as."""
+def checked_schema(
+    source: object, param: str, *, is_closed: bool = False, work: Work | None = None
+) -> Schema:
+    """The normal form of a schema that passes `check_schema`, which it raises as.
+
+    `work`: what the schemas of one request may cost together; this one's own if there is none.
+    """
     if not isinstance(source, bool | dict):
         raise refusal(param, "a JSON Schema (an object)", kind(source))
     check_json(source, param)
@@ -67,13 +76,16 @@ def checked_schema(source: object, param: str, *, is_closed: bool = False) -> Sc
         ) from error
     shaped: set[int] = set()
     _check_shapes(source, dialect, param, shaped)
-    document = Document(source, dialect)
+    document = Document(source, dialect, work)
     _References(document, param, shaped).check()
     try:
         return _satisfiable(document, param, is_closed=is_closed)
     except TooMuchWork as error:
         raise refusal(
-            param, "expressions that can be tried on the schema's own constants", str(error)
+            param,
+            "names and constants that can be tried on the schema",
+            f"too much work ({error})",
+            "Use fewer of them, or fewer combinators and expressions that apply to each.",
         ) from error
 
 
@@ -177,7 +189,7 @@ class _References:
         """For each schema those that speak of the same value, with the path that leads there."""
 
     def check(self) -> None:
-        """Raises InvalidToolRequest for a dangling, remote or endless reference."""
+        """Raises InvalidToolRequest for a dangling, remote or endless reference, or too many."""
         waiting = [self._document.root]
         while waiting:
             place = waiting.pop()
@@ -195,6 +207,7 @@ class _References:
                     edges.append((target.key, join(place.path, keyword)))
                     waiting.append(target)
         self._check_ends()
+        self._check_counts()
 
     def _target(self, place: Place, keyword: str) -> Place:
         reference = place.schema[keyword]
@@ -221,6 +234,21 @@ class _References:
         for keyword in ("$defs", "definitions"):
             found = self._document.source.get(keyword, {})
             yield from (f"#/{keyword}/{name}" for name in list(found)[:MOST_LISTED])
+
+    def _check_counts(self) -> None:
+        """Combinators of references to combinators of references multiply."""
+        counts: dict[int, int] = {}
+        inner = {key: [each for each, _ in edges] for key, edges in self._in_place.items()}
+        for key in TopologicalSorter(inner).static_order():
+            edges = self._in_place.get(key, [])
+            counts[key] = 1 + sum(counts[each] for each, _ in edges)
+            if counts[key] > MOST_IN_PLACE:
+                raise refusal(
+                    join(self._param, max(edges, key=lambda edge: counts[edge[0]])[1]),
+                    f"at most {MOST_IN_PLACE:,} schemas for one value",
+                    "more, by references to references",
+                    "Use fewer combinators of references.",
+                )
 
     def _check_ends(self) -> None:
         done: set[int] = set()

@@ -39,10 +39,18 @@ from toolcall.errors import ToolCallError
 from toolcall.schema.patterns import search
 from toolcall.schema.positions import subschemas
 from toolcall.schema.string_formats import FORMATS
+from toolcall.schema.values import identity
+from toolcall.schema.work import Work
 
 DraftName = Literal["draft-04", "draft-06", "draft-07", "2019-09", "2020-12"]
 Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
+APPLIED = 40
+"""Steps (schema/work.py) of laying one schema on one value: the validator for it is made anew."""
+LISTED = 4
+"""Names, options or constants of a keyword that are looked through in a step."""
+TOLD = 16
+"""Characters of an error that are written in a step; each error repeats the whole value."""
 READ_BY_OTHERS = frozenset({"then", "else", "minContains", "maxContains", "nullable"})
 """Keywords that a validator reads while it looks at another one."""
 BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
@@ -121,6 +129,15 @@ def validator_of(source: Any, dialect: Dialect | None = None) -> Validator:
     return strict(source, registry=EMPTY_REGISTRY)
 
 
+def metered(validator: Validator, work: Work) -> Validator:
+    """The validator as one that raises TooMuchWork where its checks cost more than is left.
+
+    jsonschema hands `format_checker` on to every validator that it makes below, and nothing here
+    asks one for formats: so it carries the meter.
+    """
+    return validator.evolve(schema=validator.schema, format_checker=work)
+
+
 def used_keywords(source: Any) -> set[str]:
     """Every keyword in a schema, and `a tuple`, `a boolean bound` for two that changed meaning."""
     used: set[str] = set()
@@ -163,6 +180,7 @@ def _strict(dialect: Dialect) -> type[Validator]:
         "multipleOf": _multiple_of,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
+        "uniqueItems": _unique_items,
     }
     if "additionalItems" in checks:
         checks["additionalItems"] = _beside_a_tuple(checks["additionalItems"])
@@ -178,11 +196,13 @@ def _strict(dialect: Dialect) -> type[Validator]:
 def _keep_dialect(strict: Any) -> None:
     """Lets a validator stay what it is below a schema that holds a `$schema` of its own.
 
-    jsonschema would go on with its stock class there, without this service's promises.
+    jsonschema would go on with its stock class there, without this service's promises. Every
+    schema that is laid on a value comes by here, so this is also where they are counted.
     """
     evolve = strict.evolve
 
     def evolve_in_dialect(self: Any, **changes: Any) -> Any:
+        _spend(self, APPLIED)
         schema = changes.get("schema")
         if isinstance(schema, Mapping) and "$schema" in schema:
             changes["schema"] = {key: schema[key] for key in schema if key != "$schema"}
@@ -198,12 +218,21 @@ def _is_integer(_: object, instance: object) -> bool:
 def _unless_null(check: Keyword) -> Keyword:
     def check_nullable(
         validator: Any, value: Any, instance: Any, schema: Any
-    ) -> Iterable[ValidationError] | None:
+    ) -> Iterator[ValidationError]:
         if instance is None and schema.get("nullable") is True:
-            return ()
-        return check(validator, value, instance, schema)
+            return
+        if isinstance(value, list | dict):
+            _spend(validator, len(value) // LISTED)
+        for error in check(validator, value, instance, schema) or ():
+            _spend(validator, APPLIED + len(error.message) // TOLD)
+            yield error
 
     return check_nullable
+
+
+def _spend(validator: Any, steps: int) -> None:
+    if validator.format_checker is not None:
+        validator.format_checker.spend(steps)
 
 
 def _beside_a_tuple(check: Keyword) -> Keyword:
@@ -234,6 +263,15 @@ def is_multiple(value: int | float, step: int | float) -> bool:
 def exact(value: int | float) -> Fraction:
     """The number that is written, not the binary one beside it: 0.1 is a tenth."""
     return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
+
+
+def _unique_items(
+    validator: Any, is_unique: Any, instance: Any, _: Any
+) -> Iterator[ValidationError]:
+    # jsonschema's own compares objects pair by pair: minutes for thousands of them.
+    found = instance if is_unique and validator.is_type(instance, "array") else []
+    if len({identity(each) for each in found}) < len(found):
+        yield ValidationError(f"{instance!r} has non-unique elements")
 
 
 def _pattern(validator: Any, pattern: Any, instance: Any, _: Any) -> Iterator[ValidationError]:

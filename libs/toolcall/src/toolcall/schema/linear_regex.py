@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolcall.errors import ToolCallError
+from toolcall.schema.work import TooMuchWork
 
 MOST_STATES = 2_500
 """States of one automaton: `{1,2048}` fits."""
@@ -38,10 +39,6 @@ States = frozenset[int]
 
 class NotRegular(ToolCallError):
     """The pattern needs more than an automaton of MOST_STATES states."""
-
-
-class TooMuchWork(ToolCallError):
-    """The text keeps more states busy than MOST_STEPS allows."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from jsonschema_specifications import (  # type: ignore[import-untyped] # it shi
 from referencing.exceptions import Unresolvable
 
 from toolcall.errors import ToolCallError
-from toolcall.schema.dialects import Dialect, dialect_of, validator_of
+from toolcall.schema.dialects import Dialect, dialect_of, metered, validator_of
 from toolcall.schema.positions import subschemas
+from toolcall.schema.work import Work
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -39,8 +40,12 @@ class Place:
 class Document:
     """One client schema. Its places live as long as it does."""
 
-    def __init__(self, source: Any, dialect: Dialect | None = None) -> None:
+    def __init__(
+        self, source: Any, dialect: Dialect | None = None, work: Work | None = None
+    ) -> None:
         self.source = source
+        self.work = work or Work()
+        """What trying names and constants of the document may still cost."""
         self.dialect: Dialect = dialect or dialect_of(source)
         resource = self.dialect.specification.create_resource(source)
         self.root = Place(source, REGISTRY.resolver_with_root(resource), "")
@@ -48,7 +53,7 @@ class Document:
     @cached_property
     def validator(self) -> Validator:
         """The validator with the last word; `is_valid` asks it about a part of the document."""
-        return validator_of(self.source, self.dialect)
+        return metered(validator_of(self.source, self.dialect), self.work)
 
     @cached_property
     def is_one_resource(self) -> bool:

@@ -1,0 +1,29 @@
+"""What one check may cost: a meter that everything spends from whose work a client can multiply.
+
+References in combinators, searches of expressions in names and constants, each harmless by itself:
+all of them together end after about a second of CPU, whatever schema and answer say.
+"""
+
+from toolcall.errors import ToolCallError
+
+MOST_STEPS = 2_000_000
+"""Steps of one check, each some 0.5 us (one state of an automaton): about a second. An answer of
+10,000 values under two schemas each takes less than half of them."""
+
+
+class TooMuchWork(ToolCallError):
+    """The check takes more steps than it was given."""
+
+
+class Work:
+    """The steps that a check has left."""
+
+    def __init__(self, most: int = MOST_STEPS) -> None:
+        self._most = most
+        self._left = most
+
+    def spend(self, steps: int) -> None:
+        """Counts steps that were or will be taken. Raises TooMuchWork where none are left."""
+        self._left -= steps
+        if self._left < 0:
+            raise TooMuchWork(f"it takes over {self._most:,} steps")
