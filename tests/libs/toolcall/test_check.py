@@ -186,6 +186,43 @@ def test_a_schema_whose_parts_multiply_is_refused(source, path):
     assert "more, by references" in str(caught.value) or "150,000 steps" in str(caught.value)
 
 
+SLOW_NAMES = {f"{'a' * 250}{at}": {} for at in range(20)}
+SLOW_PATTERNS = {f"^a*a*a*c{at}": {} for at in range(8)}
+SLOW_CONSTANTS = {
+    "enum": list(SLOW_NAMES),
+    "not": {"anyOf": [{"pattern": pattern} for pattern in SLOW_PATTERNS]},
+}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [of("a", {"properties": SLOW_NAMES, "patternProperties": SLOW_PATTERNS}), SLOW_CONSTANTS],
+)
+def test_names_and_constants_are_searched_in_linear_time(source):
+    began = time.process_time()
+
+    check_schema(source, PARAM)
+
+    # Each of the 160 searches takes 10 ms by backtracking.
+    assert time.process_time() - began < 0.8
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"patternProperties": {f"(?i)[\x00-\U0010ffff]{{3}}{at}": {} for at in range(100)}},
+        {"allOf": [{"pattern": f".*.*a{{2000}}{at}"} for at in range(100)]},
+        {"enum": [f"{'a' * 250}{at}" for at in range(200)], **SLOW_CONSTANTS["not"]},
+    ],
+)
+def test_expressions_that_together_take_too_long_are_refused(source):
+    with pytest.raises(InvalidToolRequest) as caught:
+        checked_schema(source, PARAM, work=Work(300_000))
+
+    assert caught.value.param == PARAM
+    assert "300,000 steps" in str(caught.value)
+
+
 def test_unique_items_are_told_apart_in_one_go():
     items = [{"a": at} for at in range(4_900)]
     began = time.process_time()

@@ -13,7 +13,7 @@ from toolcall.refusals import kind, refusal, shown
 from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of, used_keywords
 from toolcall.schema.nodes import Node, Nothing, Object, Ref, Schema, Union
 from toolcall.schema.normalise import Normaliser
-from toolcall.schema.patterns import may_be_slow
+from toolcall.schema.patterns import fault_of, may_be_slow, reading
 from toolcall.schema.positions import subschemas
 from toolcall.schema.references import (
     REFERENCES,
@@ -75,17 +75,18 @@ def checked_schema(
             "Leave it out for 2020-12.",
         ) from error
     shaped: set[int] = set()
-    _check_shapes(source, dialect, param, shaped)
-    document = Document(source, dialect, work)
-    _References(document, param, shaped).check()
+    work = work or Work()
     try:
+        _check_shapes(source, dialect, work, param, shaped)
+        document = Document(source, dialect, work)
+        _References(document, param, shaped).check()
         return _satisfiable(document, param, is_closed=is_closed)
     except TooMuchWork as error:
         raise refusal(
             param,
-            "names and constants that can be tried on the schema",
+            "a schema with names, constants and expressions that can be tried",
             f"too much work ({error})",
-            "Use fewer of them, or fewer combinators and expressions that apply to each.",
+            "Use fewer of them, or fewer combinators that apply to each.",
         ) from error
 
 
@@ -117,7 +118,7 @@ def _list_of(names: Any) -> list[Any]:
     return names if isinstance(names, list) else [names]
 
 
-def _check_shapes(source: Any, dialect: Dialect, param: str, shaped: set[int]) -> None:
+def _check_shapes(source: Any, dialect: Dialect, work: Work, param: str, shaped: set[int]) -> None:
     """Checks every schema below, but for those in `shaped`, and adds them there."""
     used = used_keywords(source)
     waiting = [(source, param)]
@@ -126,9 +127,20 @@ def _check_shapes(source: Any, dialect: Dialect, param: str, shaped: set[int]) -
         if not isinstance(schema, Mapping) or id(schema) in shaped:
             continue
         shaped.add(id(schema))
+        _read_expressions(schema, work)
         _check_shape(schema, dialect, path, evaluates_names="unevaluatedProperties" in used)
         inside = [(each, join(path, suffix)) for suffix, each in subschemas(schema)]
         waiting.extend(reversed(inside))
+
+
+def _read_expressions(schema: Mapping[str, Any], work: Work) -> None:
+    """Spends what it takes to read the expressions of one schema, up to the first bad one."""
+    named = schema.get("patternProperties")
+    for pattern in (schema.get("pattern"), *(named if isinstance(named, Mapping) else ())):
+        if isinstance(pattern, str):
+            if fault_of(pattern) is not None:
+                return
+            work.spend(reading(pattern))
 
 
 def _check_shape(
@@ -227,7 +239,8 @@ class _References:
             raise refusal(path, "a reference to a schema", f"{shown(reference)}, which is none")
         if self._document.holds(target):
             path = join(self._param, target.path)
-            _check_shapes(target.schema, self._document.dialect, path, self._shaped)
+            document = self._document
+            _check_shapes(target.schema, document.dialect, document.work, path, self._shaped)
         return target
 
     def _definitions(self) -> Iterator[str]:

@@ -231,8 +231,14 @@ def _unless_null(check: Keyword) -> Keyword:
 
 
 def _spend(validator: Any, steps: int) -> None:
-    if validator.format_checker is not None:
-        validator.format_checker.spend(steps)
+    work = _meter(validator)
+    if work is not None:
+        work.spend(steps)
+
+
+def _meter(validator: Any) -> Work | None:
+    work: Work | None = validator.format_checker
+    return work
 
 
 def _beside_a_tuple(check: Keyword) -> Keyword:
@@ -275,7 +281,7 @@ def _unique_items(
 
 
 def _pattern(validator: Any, pattern: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
-    if validator.is_type(instance, "string") and not search(pattern, instance):
+    if validator.is_type(instance, "string") and not search(pattern, instance, _meter(validator)):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -284,7 +290,7 @@ def _pattern_properties(
 ) -> Iterator[ValidationError]:
     for name in instance if validator.is_type(instance, "object") else ():
         for pattern, schema in patterns.items():
-            if search(pattern, name):
+            if search(pattern, name, _meter(validator)):
                 yield from validator.descend(instance[name], schema, path=name, schema_path=pattern)
 
 
@@ -293,7 +299,7 @@ def _additional_properties(
 ) -> Iterator[ValidationError]:
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for name in instance if validator.is_type(instance, "object") else ():
-        if name in known or any(search(pattern, name) for pattern in patterns):
+        if name in known or any(search(pattern, name, _meter(validator)) for pattern in patterns):
             continue
         if additional is False:
             yield ValidationError(f"{name!r} is not a property here")
@@ -303,5 +309,7 @@ def _additional_properties(
 
 def _format(validator: Any, name: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
     expression = FORMATS.get(name)
-    if expression and validator.is_type(instance, "string") and not search(expression, instance):
+    if not expression or not validator.is_type(instance, "string"):
+        return
+    if not search(expression, instance, _meter(validator)):
         yield ValidationError(f"{instance!r} is not a {name}")

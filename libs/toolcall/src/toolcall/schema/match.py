@@ -55,7 +55,7 @@ def _matches(schema: Schema, node: Node, value: Any, work: Work) -> bool:
         case Number() as bounds:
             return isinstance(value, int | float) and _matches_number(bounds, value)
         case String() as string:
-            return isinstance(value, str) and _matches_string(string, value)
+            return isinstance(value, str) and _matches_string(string, value, work)
         case Enum(values):
             work.spend(len(values) // LISTED)
             return identity(value) in _identities(values)
@@ -105,14 +105,14 @@ def _forms(value: float, bound: Decimal) -> tuple[Decimal, ...]:
     return (written, Decimal(value)) if bound == bound.to_integral_value() else (written,)
 
 
-def _matches_string(node: String, value: str) -> bool:
+def _matches_string(node: String, value: str, work: Work) -> bool:
     if len(value) < node.min_length:
         return False
     if node.max_length is not None and len(value) > node.max_length:
         return False
-    if node.pattern is not None and not search(node.pattern, value):
+    if node.pattern is not None and not search(node.pattern, value, work):
         return False
-    return node.format not in FORMATS or search(FORMATS[node.format], value)
+    return node.format not in FORMATS or search(FORMATS[node.format], value, work)
 
 
 def _matches_array(schema: Schema, node: Array, value: list[Any], work: Work) -> bool:
