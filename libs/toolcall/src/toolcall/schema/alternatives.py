@@ -8,6 +8,7 @@ carries a note.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from toolcall.schema.nodes import Unenforced
@@ -20,7 +21,9 @@ rule, and a product of products would grow without end."""
 MOST_OPTIONS = 2_000
 """Alternatives in all: unions of constants may be long."""
 MOST_WORK = 40_000
-"""Schemas placed in products over one document: about a second of CPU."""
+"""Schemas placed in unions and products over one document: about a second of CPU."""
+MOST_PAIRS = 1_000_000
+"""Pairs in products over one document, also of schemas that allow no type in common: 0.2 s."""
 MOST_STEPS = 50
 """References and combinators in a row, which recurse here: a fifth of Python's own limit."""
 
@@ -33,6 +36,7 @@ class Spreader:
         self._known: dict[int, list[Alternative]] = {}
         self._open: set[int] = set()
         self._work = 0
+        self._pairs = 0
         self._null = Plain(Place({"type": "null"}, document.root.resolver, ""), {"type": "null"})
 
     def of(self, places: Sequence[Place]) -> list[Alternative]:
@@ -107,18 +111,19 @@ class Spreader:
     def _any_of(
         self, options: Sequence[list[Alternative]], place: Place, keyword: str
     ) -> list[Alternative]:
+        self._work += sum(map(len, options))
         found: dict[frozenset[int], Alternative] = {}
-        for option in options:
-            for alternative in option:
+        if self._work <= MOST_WORK:
+            for alternative in chain.from_iterable(options):
                 found.setdefault(alternative.key, alternative)
-        self._work += len(found)
-        if len(found) > MOST_OPTIONS or self._work > MOST_WORK:
+        if self._work > MOST_WORK or len(found) > MOST_OPTIONS:
             return [_widened(FREE, place, keyword, f"more than {MOST_OPTIONS} options in all")]
         return list(found.values())
 
     def _one_of(self, options: Sequence[list[Alternative]], place: Place) -> list[Alternative]:
         found = self._any_of(options, place, "oneOf")
-        if are_apart(options):
+        is_widened = len(found) == 1 and found[0].is_partial
+        if is_widened or are_apart(options):
             return found
         reason = "its options may overlap: the grammar allows any of them"
         return [_noted(each, place, "oneOf", reason) for each in found]
@@ -144,6 +149,9 @@ class Spreader:
         """Every pair that allows a type in common; None when there are too many."""
         if first == [FREE]:
             return second
+        self._pairs += len(first) * len(second)
+        if self._pairs > MOST_PAIRS:
+            return None
         found: dict[frozenset[int], Alternative] = {}
         for one in first:
             for other in second:

@@ -120,6 +120,8 @@ def _list_of(names: Any) -> list[Any]:
 
 def _check_shapes(source: Any, dialect: Dialect, work: Work, param: str, shaped: set[int]) -> None:
     """Checks every schema below, but for those in `shaped`, and adds them there."""
+    if id(source) in shaped:
+        return
     used = used_keywords(source)
     waiting = [(source, param)]
     while waiting:

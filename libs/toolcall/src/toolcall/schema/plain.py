@@ -85,6 +85,8 @@ MOST_COMPARED = 2_000
 
 def are_apart(options: Sequence[Sequence[Alternative]]) -> bool:
     """True when no value can be valid by two of the options."""
+    if len(options) < 2:
+        return True
     spread = [[_Traits.of(alternative) for alternative in option] for option in options]
     if all(traits.values is not None for option in spread for traits in option):
         sets = [frozenset().union(*(each.values or () for each in option)) for option in spread]
