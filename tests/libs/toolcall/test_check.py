@@ -64,6 +64,11 @@ MISSHAPEN = [
         "patternProperties.^(a+)+$",
         "a simpler expression",
     ),
+    (
+        {"$ref": "#/x", "x": {"patternProperties": {"^a*a*c": {}}}, "unevaluatedProperties": False},
+        "x.patternProperties.^a*a*c",
+        "bound all repeats in it but one",
+    ),
     ({"patternProperties": {"[": {}}}, "patternProperties.[", "regular expression"),
     ({"enum": "a"}, "enum", "a list"),
     ({"description": None}, "description", "a string, got null"),

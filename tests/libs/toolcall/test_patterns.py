@@ -137,8 +137,9 @@ def test_a_whole_match_has_no_place_to_begin_but_one():
 
 
 def test_names_are_looked_for_by_python_only_where_that_is_fast():
-    assert may_be_slow("^(a+)+$", 1_000)
-    assert not may_be_slow("^x-[a-z]+$", 1_000)
+    assert may_be_slow("^(a+)+$")
+    assert may_be_slow("^a*a*c")
+    assert not may_be_slow("^x-[a-z]{1,8}-[a-z]+$")
 
 
 def test_an_automaton_forgets_when_it_remembers_too_much(monkeypatch):

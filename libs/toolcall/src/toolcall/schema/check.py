@@ -4,13 +4,13 @@ A schema that passes is valid in its own draft, refers only to itself, ends ever
 references, compiles (its expressions), and allows at least one value.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any
 
 from toolcall.json_values import check_json
 from toolcall.refusals import kind, refusal, shown
-from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of, used_keywords
+from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of
 from toolcall.schema.nodes import Node, Nothing, Object, Ref, Schema, Union
 from toolcall.schema.normalise import Normaliser
 from toolcall.schema.patterns import fault_of, may_be_slow, reading
@@ -41,8 +41,6 @@ EXCLUSIVE_PAIRS = (
     ("exclusiveMinimum", "exclusiveMaximum"),
 )
 CLOSING = ("additionalProperties", "unevaluatedProperties")
-LONG_NAME = 1_000
-"""Characters of a property's name; longer ones with a bad expression cost seconds at most."""
 MOST_IN_PLACE = 10_000
 """Schemas that one value is checked by where none of its items and properties is looked at, each
 counted as often as it is reached: some 0.2 s. Written out, no schema has more."""
@@ -120,9 +118,6 @@ def _list_of(names: Any) -> list[Any]:
 
 def _check_shapes(source: Any, dialect: Dialect, work: Work, param: str, shaped: set[int]) -> None:
     """Checks every schema below, but for those in `shaped`, and adds them there."""
-    if id(source) in shaped:
-        return
-    used = used_keywords(source)
     waiting = [(source, param)]
     while waiting:
         schema, path = waiting.pop()
@@ -130,7 +125,7 @@ def _check_shapes(source: Any, dialect: Dialect, work: Work, param: str, shaped:
             continue
         shaped.add(id(schema))
         _read_expressions(schema, work)
-        _check_shape(schema, dialect, path, evaluates_names="unevaluatedProperties" in used)
+        _check_shape(schema, dialect, path)
         inside = [(each, join(path, suffix)) for suffix, each in subschemas(schema)]
         waiting.extend(reversed(inside))
 
@@ -145,9 +140,7 @@ def _read_expressions(schema: Mapping[str, Any], work: Work) -> None:
             work.spend(reading(pattern))
 
 
-def _check_shape(
-    schema: Mapping[str, Any], dialect: Dialect, path: str, *, evaluates_names: bool
-) -> None:
+def _check_shape(schema: Mapping[str, Any], dialect: Dialect, path: str) -> None:
     for fault in misshapen(schema, dialect):
         raise refusal(join(path, fault.path), fault.expected, fault.got, fault.advice)
     if "$schema" in schema and _draft_of(schema) is not dialect:
@@ -157,15 +150,6 @@ def _check_shape(
             shown(schema["$schema"]),
             "Leave it out below the root.",
         )
-    for pattern in schema.get("patternProperties", ()) if evaluates_names else ():
-        # jsonschema looks for them with `re` where it looks for unevaluated properties.
-        if may_be_slow(pattern, LONG_NAME):
-            raise refusal(
-                join(path, f"patternProperties.{pattern}"),
-                "a simpler expression beside unevaluatedProperties",
-                shown(pattern),
-                "Avoid repeats inside repeats.",
-            )
     for keyword, reason in _contradictions(schema, dialect):
         raise refusal(join(path, keyword), "something that a value can satisfy", reason)
 
@@ -205,6 +189,7 @@ class _References:
     def check(self) -> None:
         """Raises InvalidToolRequest for a dangling, remote or endless reference, or too many."""
         waiting = [self._document.root]
+        places: list[Place] = []
         while waiting:
             place = waiting.pop()
             if isinstance(place.schema, bool) or place.key in self._in_place:
@@ -220,8 +205,10 @@ class _References:
                     target = self._target(place, keyword)
                     edges.append((target.key, join(place.path, keyword)))
                     waiting.append(target)
+            places.append(place)
         self._check_ends()
         self._check_counts()
+        self._check_names(places)
 
     def _target(self, place: Place, keyword: str) -> Place:
         reference = place.schema[keyword]
@@ -264,6 +251,20 @@ class _References:
                     "more, by references to references",
                     "Use fewer combinators of references.",
                 )
+
+    def _check_names(self, places: Sequence[Place]) -> None:
+        """jsonschema looks for unevaluated names with `re`, whose steps nothing counts."""
+        if not any("unevaluatedProperties" in place.schema for place in places):
+            return
+        for place in places:
+            for pattern in place.schema.get("patternProperties", ()):
+                if may_be_slow(pattern):
+                    raise refusal(
+                        join(self._param, join(place.path, f"patternProperties.{pattern}")),
+                        "a simpler expression beside unevaluatedProperties",
+                        shown(pattern),
+                        "Begin it with ^, and bound all repeats in it but one ({1,8} for +).",
+                    )
 
     def _check_ends(self) -> None:
         done: set[int] = set()

@@ -76,9 +76,9 @@ def reading(pattern: str) -> int:
     return _sought(pattern).reading()
 
 
-def may_be_slow(pattern: str, length: int) -> bool:
-    """True when `re` itself could be held up by a text of this length."""
-    return _sought(pattern).bits(length) > MOST_BITS
+def may_be_slow(pattern: str) -> bool:
+    """True when `re` itself could be held up by a text: its steps grow faster than the text."""
+    return _sought(pattern).is_slow
 
 
 class _Pattern:
@@ -107,17 +107,18 @@ class _Pattern:
 
     def check(self) -> None:
         """Raises NotRegular when some text would need an automaton that cannot be built."""
-        if self._needs_automaton:
+        if self.is_slow:
             self._raise_irregular()
 
     def reading(self) -> int:
         """The steps of compiling it, and of its automaton where some text needs one."""
-        if self._needs_automaton and isinstance(self._automaton, Automaton):
+        if self.is_slow and isinstance(self._automaton, Automaton):
             return self._compiling + BUILT * self._automaton.size
         return self._compiling
 
     @cached_property
-    def _needs_automaton(self) -> bool:
+    def is_slow(self) -> bool:
+        """True when `re` would be slow in some text, so that an automaton has to be built."""
         return self.bits(LONGEST_TEXT) > MOST_BITS
 
     def _automaton_for(self, text: str, work: Work) -> Automaton | None:
