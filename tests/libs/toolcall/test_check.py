@@ -212,15 +212,30 @@ def test_names_and_constants_are_searched_in_linear_time(source):
     assert time.process_time() - began < 0.8
 
 
+LONG = {
+    "E": {"enum": list(range(4_000))},
+    "O": {"type": "object", "properties": {f"a{at}": True for at in range(4_000)}},
+}
+
+
 @pytest.mark.parametrize(
     "source",
     [
+        {
+            "properties": {f"r{at}": {"$ref": "#/$defs/E", "type": "integer"} for at in range(50)},
+            "$defs": LONG,
+        },
+        {
+            "properties": {f"r{at}": {"$ref": "#/$defs/O", "maxProperties": 9} for at in range(50)},
+            "$defs": LONG,
+        },
+        {"oneOf": [{"$ref": "#/$defs/E"}] * 200, "$defs": LONG},
         {"patternProperties": {f"(?i)[\x00-\U0010ffff]{{3}}{at}": {} for at in range(100)}},
         {"allOf": [{"pattern": f".*.*a{{2000}}{at}"} for at in range(100)]},
         {"enum": [f"{'a' * 250}{at}" for at in range(200)], **SLOW_CONSTANTS["not"]},
     ],
 )
-def test_expressions_that_together_take_too_long_are_refused(source):
+def test_parts_that_together_take_too_long_are_refused(source):
     with pytest.raises(InvalidToolRequest) as caught:
         checked_schema(source, PARAM, work=Work(300_000))
 

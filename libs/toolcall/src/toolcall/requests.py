@@ -37,7 +37,7 @@ ALL_TOOLS = Limits(depth=SCHEMA.depth + 4, values=50_000, characters=2_000_000, 
 """A few seconds of CPU for the most that one request may ask to be checked and compiled; the
 schemas stand four levels below the list."""
 ALL_STEPS = 2 * MOST_STEPS
-"""Two seconds for trying the names and constants of all schemas on them."""
+"""Two seconds for what all schemas together multiply."""
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of a tool that is declared without parameters."""
 JSON_TYPES = frozenset(("null", "boolean", "number", "string", "array", "object"))

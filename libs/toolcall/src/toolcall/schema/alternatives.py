@@ -22,6 +22,8 @@ MOST_OPTIONS = 2_000
 """Alternatives in all: unions of constants may be long."""
 MOST_WORK = 40_000
 """Schemas placed in unions and products over one document: about a second of CPU."""
+PLACED = 4
+"""Steps (schema/work.py) of placing a schema in a product."""
 MOST_PAIRS = 1_000_000
 """Pairs in products over one document, also of schemas that allow no type in common: 0.2 s."""
 MOST_STEPS = 50
@@ -34,6 +36,7 @@ class Spreader:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._known: dict[int, list[Alternative]] = {}
+        self._followed: dict[int, list[Place] | None] = {}
         self._open: set[int] = set()
         self._work = 0
         self._pairs = 0
@@ -47,6 +50,11 @@ class Spreader:
 
     def followed(self, place: Place) -> list[Place] | None:
         """What a schema stands for that only refers, None when it says something itself."""
+        if place.key not in self._followed:
+            self._followed[place.key] = self._follow(place)
+        return self._followed[place.key]
+
+    def _follow(self, place: Place) -> list[Place] | None:
         schema, dialect = place.schema, self._document.dialect
         if isinstance(schema, bool) or schema.get("nullable") is True:
             return None
@@ -123,6 +131,9 @@ class Spreader:
     def _one_of(self, options: Sequence[list[Alternative]], place: Place) -> list[Alternative]:
         found = self._any_of(options, place, "oneOf")
         is_widened = len(found) == 1 and found[0].is_partial
+        if not is_widened:
+            readings = (each.reading for each in chain.from_iterable(options))
+            self._document.work.spend(sum(readings))
         if is_widened or are_apart(options):
             return found
         reason = "its options may overlap: the grammar allows any of them"
@@ -159,6 +170,7 @@ class Spreader:
                     continue
                 both = _both(one, other)
                 self._work += len(both.plains)
+                self._document.work.spend(PLACED * len(both.plains))
                 found.setdefault(both.key, both)
                 is_product = len(first) > 1 and len(second) > 1
                 if self._work > MOST_WORK or (is_product and len(found) > MOST_COMBINED):

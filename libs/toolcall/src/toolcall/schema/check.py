@@ -82,9 +82,9 @@ def checked_schema(
     except TooMuchWork as error:
         raise refusal(
             param,
-            "a schema with names, constants and expressions that can be tried",
-            f"too much work ({error})",
-            "Use fewer of them, or fewer combinators that apply to each.",
+            "a schema that takes less work to check",
+            f"too much ({error})",
+            "Refer less often to long definitions; use fewer combinators, constants, expressions.",
         ) from error
 
 

@@ -1,7 +1,8 @@
 """What one check may cost: a meter that everything spends from whose work a client can multiply.
 
-References in combinators, searches of expressions in names and constants, each harmless by itself:
-all of them together end after about a second of CPU, whatever schema and answer say.
+References in combinators, long definitions that are used again, expressions that are searched in
+names and constants, each harmless by itself: all of them together end after about a second of CPU,
+whatever schema and answer say.
 """
 
 from toolcall.errors import ToolCallError
