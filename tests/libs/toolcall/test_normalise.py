@@ -268,7 +268,7 @@ def test_a_large_definition_that_is_shared_stays_one(definition, is_copied):
     schema = normalise({"type": "object", "properties": shared, "$defs": {"L": definition}})
 
     # Set in 800 times it takes seconds, and more in all that read the tree.
-    assert time.process_time() - began < 1.5
+    assert time.process_time() - began < 0.7
     assert (schema.definitions == {}) is is_copied
 
 
@@ -277,22 +277,22 @@ NUMBERS = [{"type": "integer", "title": str(at)} for at in range(1_000)]
 
 
 @pytest.mark.parametrize(
-    "used",
+    ("used", "uses"),
     [
-        {"oneOf": [{"$ref": "#/$defs/S"}]},
-        {"oneOf": [{"$ref": "#/$defs/S"}, {"$ref": "#/$defs/N"}]},
-        {"allOf": [{"$ref": "#/$defs/S"}, {"$ref": "#/$defs/N"}], "minLength": 1},
+        ({"oneOf": [{"$ref": "#/$defs/S"}]}, 800),
+        ({"oneOf": [{"$ref": "#/$defs/S"}, {"$ref": "#/$defs/N"}]}, 500),
+        ({"allOf": [{"$ref": "#/$defs/S"}, {"$ref": "#/$defs/N"}], "minLength": 1}, 300),
     ],
 )
-def test_using_a_long_union_again_and_again_is_bounded(used):
-    properties = {f"r{at}": dict(used) for at in range(300)}
+def test_using_a_long_union_again_and_again_is_bounded(used, uses):
+    properties = {f"r{at}": dict(used) for at in range(uses)}
     definitions = {"S": {"anyOf": STRINGS}, "N": {"anyOf": NUMBERS}}
     began = time.process_time()
 
     checked_schema({"properties": properties, "$defs": definitions}, "p")
 
-    # A few tenths of a second; unbounded it takes several, and a minute for the third.
-    assert time.process_time() - began < 2
+    # A few tenths of a second; unbounded it takes three, and a minute for the third.
+    assert time.process_time() - began < 1.2
 
 
 def test_a_single_option_is_apart():
