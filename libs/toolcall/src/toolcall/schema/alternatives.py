@@ -22,7 +22,7 @@ MOST_OPTIONS = 2_000
 """Alternatives in all: unions of constants may be long."""
 MOST_WORK = 40_000
 """Schemas placed in unions and products over one document: about a second of CPU."""
-PLACED = 4
+PLACED = 6
 """Steps (schema/work.py) of placing a schema in a product."""
 MOST_PAIRS = 1_000_000
 """Pairs in products over one document, also of schemas that allow no type in common: 0.2 s."""

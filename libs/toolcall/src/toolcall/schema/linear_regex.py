@@ -22,9 +22,12 @@ from toolcall.schema.work import Work
 MOST_STATES = 2_500
 """States of one automaton and of all that it looks around with: `{1,2048}` fits."""
 COMPILED = 10
-"""States that a test counts as that Python has to compile: some 40 us."""
+"""States that a test counts as that Python has to compile: some 20 us."""
+MOST_STEPS = 1_000_000
+"""Steps (schema/work.py) for states worked out anew in one walk, some 0.2 s. Only counted repeats
+of what overlaps itself come near it: `x.{0,2000}y` on thousands of x."""
 WALKED = 3
-"""Steps (schema/work.py) of walking over one character by known states."""
+"""Steps of walking over one character by known states."""
 MOST_KEPT = 20_000
 """States in the steps that an automaton remembers, about a MB: later walks mostly repeat them."""
 ONE_CHARACTER = frozenset((code.LITERAL, code.NOT_LITERAL, code.ANY, code.IN))
@@ -108,14 +111,15 @@ class Automaton:
         masks = self._masks(text, work)
         places = range(len(text) + 1)
         found = []
+        anew = work.part(MOST_STEPS)
         states: States = frozenset((self.start,))
         fresh = states if starts_anywhere else frozenset[int]()
         for at in reversed(places) if self.is_backward else places:
-            states = self._closure(states, masks[at] if masks else 0, work)
+            states = self._closure(states, masks[at] if masks else 0, anew)
             found.append(self.accept in states)
             following = at - 1 if self.is_backward else at
             if 0 <= following < len(text):
-                states = self._step(states, text[following], work) | fresh
+                states = self._step(states, text[following], anew) | fresh
         return found
 
     def _masks(self, text: str, work: Work) -> list[int]:

@@ -53,7 +53,7 @@ MOST_DEFINITIONS = 10_000
 schema to have, so that only products of recursive schemas are cut."""
 MOST_TRIED = 1_000
 """Constants of one enum that are tried on the other keywords, at up to a millisecond each."""
-FOLLOWED = 4
+FOLLOWED = 6
 """Steps (schema/work.py) of seeing what a schema stands for."""
 PLAIN_ENUM = frozenset(("$ref", "allOf", "anyOf", "const", "enum", "oneOf", "type"))
 """Keywords beside which constants are right when their types are: alternatives spell them out."""

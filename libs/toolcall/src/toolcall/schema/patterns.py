@@ -21,7 +21,7 @@ from toolcall.schema.work import TooMuchWork, Work
 MOST_PATTERN = 10_000
 """Characters of an expression; what is longer is a list and belongs into an enum or a choice."""
 FEW_BITS = 12
-"""`re` searches where it takes up to this power of two of steps: 50 us, an automaton's time for a
+"""`re` searches where it takes up to this power of two of steps: 25 us, an automaton's time for a
 line of text."""
 MOST_BITS = 24
 """As far it goes where there can be no automaton: some 0.2 s where all the steps are needed."""
@@ -29,12 +29,12 @@ BACKTRACKED = 32
 """Steps of `re` in one of `work.py`."""
 SEARCHED = 4
 """Steps of any search."""
-MOST_READ = 100_000
-"""Steps of compiling one expression: 50 ms. MOST_PATTERN plain characters take half of them, five
+MOST_READ = 200_000
+"""Steps of compiling one expression: 40 ms. MOST_PATTERN plain characters take half of them, five
 classes over all of Unicode the other half."""
-READ, BUILT = 4, 4
+READ, BUILT = 10, 8
 """Steps of compiling a character of an expression, and of adding a state to an automaton."""
-WIDE_CLASS, SPANNED = 400, 64
+WIDE_CLASS, SPANNED = 800, 64
 """Steps of compiling a class with characters beyond Latin-1, or one that ignores case; and the
 characters in a range of such a class that take one step more: Python goes through all of them."""
 GROUPS = (*REPEATS, code.POSSESSIVE_REPEAT, code.SUBPATTERN, code.ASSERT, code.ASSERT_NOT)
@@ -51,9 +51,9 @@ def search(pattern: str, text: str, work: Work | None = None) -> bool:
     return _sought(pattern).finds(text, work or Work())
 
 
-def matches_whole(pattern: str, text: str) -> bool:
-    """True when the whole text is one match of the pattern. Raises TooMuchWork."""
-    return _whole(pattern).is_whole(text, Work())
+def matches_whole(pattern: str, text: str, work: Work | None = None) -> bool:
+    """True when the whole text is one match of the pattern. Spends and raises as `search` does."""
+    return _whole(pattern).is_whole(text, work or Work())
 
 
 def fault_of(pattern: str, *, is_whole: bool = False) -> str | None:

@@ -37,7 +37,7 @@ class Plain:
         return frozenset().union(*(TYPES[name] for name in names))
 
 
-CONSTANT, PROPERTY = 5, 8
+CONSTANT, PROPERTY = 12, 20
 """Steps (schema/work.py) of reading a constant, a property of a schema that is used once more."""
 
 

@@ -7,9 +7,9 @@ whatever schema and answer say.
 
 from toolcall.errors import ToolCallError
 
-MOST_STEPS = 2_000_000
-"""Steps of one check, each some 0.5 us (one state of an automaton): about a second. An answer of
-10,000 values under two schemas each takes less than half of them."""
+MOST_STEPS = 5_000_000
+"""Steps of one check, each some 0.2 us (one state of an automaton): about a second. An answer of
+10,000 values under five schemas each takes less than half of them."""
 
 
 class TooMuchWork(ToolCallError):
@@ -19,12 +19,19 @@ class TooMuchWork(ToolCallError):
 class Work:
     """The steps that a check has left."""
 
-    def __init__(self, most: int = MOST_STEPS) -> None:
+    def __init__(self, most: int = MOST_STEPS, whole: "Work | None" = None) -> None:
         self._most = most
         self._left = most
+        self._whole = whole
+
+    def part(self, most: int) -> "Work":
+        """At most so much of this work: what is spent there is spent here too."""
+        return Work(most, self)
 
     def spend(self, steps: int) -> None:
         """Counts steps that were or will be taken. Raises TooMuchWork where none are left."""
         self._left -= steps
         if self._left < 0:
             raise TooMuchWork(f"it takes over {self._most:,} steps")
+        if self._whole is not None:
+            self._whole.spend(steps)
