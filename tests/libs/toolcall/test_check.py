@@ -1,6 +1,8 @@
 """Schemas that must be refused, each by the path of its fault."""
 
 import contextlib
+import json
+import time
 import tracemalloc
 from typing import Any
 
@@ -8,10 +10,12 @@ import pytest
 
 from toolcall.errors import InvalidToolRequest
 from toolcall.json_values import SCHEMA
-from toolcall.schema.check import MOST_IN_A_ROW, check_schema, check_strict
+from toolcall.schema.check import MOST_IN_A_ROW, check_schema, check_strict, checked_schema
 from toolcall.schema.dialects import DIALECTS
+from toolcall.schema.nodes import Enum
 from toolcall.schema.normalise import normalise
 from toolcall.schema.shapes import SHAPES, misshapen
+from toolcall.schema.work import Work
 
 PARAM = "tools[0].function.parameters"
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -69,6 +73,11 @@ MISSHAPEN = [
         {"patternProperties": {"^(a+)+$": {}}, "unevaluatedProperties": False},
         "patternProperties.^(a+)+$",
         "a simpler expression",
+    ),
+    (
+        {"$ref": "#/x", "x": {"patternProperties": {"^a*a*c": {}}}, "unevaluatedProperties": False},
+        "x.patternProperties.^a*a*c",
+        "bound all repeats in it but one",
     ),
     ({"patternProperties": {"[": {}}}, "patternProperties.[", "regular expression"),
     ({"enum": "a"}, "enum", "a list"),
@@ -134,6 +143,28 @@ REFERENCES = [
         "a reference that ends",
     ),
 ]
+TWICE = {
+    f"A{at}": {"allOf": [{"$ref": f"#/$defs/A{at + 1}"}, {"$ref": f"#/$defs/A{at + 1}"}]}
+    for at in range(14)
+}
+MULTIPLIED = [
+    (of("x", {"$ref": "#/$defs/A0"}, **{"$defs": {**TWICE, "A14": {}}}), "$defs.A2.allOf[0]"),
+    # Through properties only the value says how often.
+    (
+        {
+            "enum": [json.loads('{"a": ' * 12 + "1" + "}" * 12)],
+            "$ref": "#/$defs/A",
+            "$defs": {
+                "A": {"allOf": [of("a", {"$ref": "#/$defs/A"}, type=["object", "integer"])] * 2}
+            },
+        },
+        "",
+    ),
+    # Each of the alternatives tries the constant on all of them.
+    ({"enum": [0.5], "anyOf": [{"type": "integer", "minimum": at} for at in range(200)]}, ""),
+    # Each error repeats the value.
+    ({"enum": ["x" * 100_000], "anyOf": [*[{"type": "null"}] * 100, {"type": "string"}]}, ""),
+]
 UNSATISFIABLE = [
     (False, ""),
     ({"enum": []}, "enum"),
@@ -193,6 +224,78 @@ def test_a_faulty_schema_is_refused_by_the_path_of_the_fault(source, path, text)
     assert fault.param == f"{PARAM}.{path}"
     assert text in str(fault)
     assert str(fault).startswith(f"{fault.param}: expected ")
+
+
+@pytest.mark.parametrize(("source", "path"), MULTIPLIED)
+def test_a_schema_whose_parts_multiply_is_refused(source, path):
+    with pytest.raises(InvalidToolRequest) as caught:
+        checked_schema(source, PARAM, work=Work(150_000))
+
+    assert caught.value.param == f"{PARAM}.{path}".rstrip(".")
+    assert "more, by references" in str(caught.value) or "150,000 steps" in str(caught.value)
+
+
+SLOW_NAMES = {f"{'a' * 250}{at}": {} for at in range(20)}
+SLOW_PATTERNS = {f"^a*a*a*c{at}": {} for at in range(8)}
+SLOW_CONSTANTS = {
+    "enum": list(SLOW_NAMES),
+    "not": {"anyOf": [{"pattern": pattern} for pattern in SLOW_PATTERNS]},
+}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [of("a", {"properties": SLOW_NAMES, "patternProperties": SLOW_PATTERNS}), SLOW_CONSTANTS],
+)
+def test_names_and_constants_are_searched_in_linear_time(source):
+    began = time.process_time()
+
+    check_schema(source, PARAM)
+
+    # Each of the 160 searches takes 10 ms by backtracking.
+    assert time.process_time() - began < 0.4
+
+
+LONG = {
+    "E": {"enum": list(range(4_000))},
+    "O": {"type": "object", "properties": {f"a{at}": True for at in range(4_000)}},
+}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {
+            "properties": {f"r{at}": {"$ref": "#/$defs/E", "type": "integer"} for at in range(50)},
+            "$defs": LONG,
+        },
+        {
+            "properties": {f"r{at}": {"$ref": "#/$defs/O", "maxProperties": 9} for at in range(50)},
+            "$defs": LONG,
+        },
+        {"oneOf": [{"$ref": "#/$defs/E"}] * 200, "$defs": LONG},
+        {"patternProperties": {f"(?i)[\x00-\U0010ffff]{{3}}{at}": {} for at in range(100)}},
+        {"allOf": [{"pattern": f".*.*a{{2000}}{at}"} for at in range(100)]},
+        {"enum": [f"{'a' * 250}{at}" for at in range(200)], **SLOW_CONSTANTS["not"]},
+    ],
+)
+def test_parts_that_together_take_too_long_are_refused(source):
+    with pytest.raises(InvalidToolRequest) as caught:
+        checked_schema(source, PARAM, work=Work(300_000))
+
+    assert caught.value.param == PARAM
+    assert "300,000 steps" in str(caught.value)
+
+
+def test_unique_items_are_told_apart_in_one_go():
+    items = [{"a": at} for at in range(4_900)]
+    began = time.process_time()
+
+    schema = checked_schema({"enum": [items, [0, 0.0], [0, False]], "uniqueItems": True}, PARAM)
+
+    # Pair by pair it takes over ten seconds.
+    assert time.process_time() - began < 2
+    assert schema.root == Enum((json.dumps(items), "[0, false]"))
 
 
 @pytest.mark.parametrize(("source", "path"), UNSATISFIABLE)

@@ -317,3 +317,8 @@ def _random_tree(pick, depth):
         case _:
             low = pick.randint(0, 2)
             return Repeat(parts[0], low, pick.choice([None, low, low + 1, low + 2]))
+
+
+@pytest.mark.parametrize("nothing", ["(?:){1000000}", "(?:(?:){9}|){0,4294967294}"])
+def test_nothing_repeated_is_nothing(nothing):
+    assert translate(f"a{nothing}b") == translate("ab")

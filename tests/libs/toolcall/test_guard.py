@@ -244,6 +244,18 @@ def test_no_pattern_can_hold_up_the_guard():
     assert "no further properties" in named.message
 
 
+def test_what_multiplies_with_the_answers_depth_is_a_fault(monkeypatch):
+    monkeypatch.setattr("toolcall.guard.MOST_STEPS", 300_000)
+    inner = {"properties": {"x": {"$ref": "#/$defs/A"}}}
+    checked = property_guard({"$ref": "#/$defs/A"}, **{"$defs": {"A": {"allOf": [inner, inner]}}})
+
+    shallow = checked.check_call("w", '{"x": ' * 6 + "1" + "}" * 6, 0)
+    deep = checked.check_call("w", '{"x": ' * 12 + "1" + "}" * 12, 0)
+
+    assert shallow is None
+    assert "arguments: cannot be checked, it takes over 3" in deep.message
+
+
 def test_what_no_pattern_can_be_tried_on_is_a_fault():
     checked = property_guard({"type": "string", "pattern": "x.{0,2000}y"})
 

@@ -21,6 +21,7 @@ from toolcall.schema.nodes import (
     String,
     Union,
 )
+from toolcall.schema.work import Work
 
 CASES = [
     # node, JSON texts that it accepts, JSON texts that it refuses
@@ -96,3 +97,13 @@ def test_a_value_nested_too_deeply_to_look_at_is_refused():
 def test_an_integer_may_have_more_digits_than_python_writes(bound):
     assert matches(SCHEMA, Number(bound), 10**5000)
     assert not matches(SCHEMA, Number(bound), -(10**5000))
+
+
+def test_a_value_that_options_multiply_on_is_refused(monkeypatch):
+    monkeypatch.setattr("toolcall.schema.match.Work", lambda: Work(20_000))
+    again = (("a", Ref("A")),)
+    options = Union((Object(again), Object(again, frozenset("a")), Null()))
+    schema = Schema(Ref("A"), {"A": options}, (), {})
+
+    assert not matches(schema, Ref("A"), json.loads('{"a": ' * 40 + "1" + "}" * 40))
+    assert matches(schema, Ref("A"), json.loads('{"a": ' * 40 + "null" + "}" * 40))

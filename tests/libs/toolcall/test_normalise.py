@@ -15,7 +15,7 @@ from toolcall.errors import InvalidToolRequest
 from toolcall.schema import constraints
 from toolcall.schema import normalise as normalising
 from toolcall.schema.alternatives import MOST_COMBINED, Spreader
-from toolcall.schema.check import check_schema
+from toolcall.schema.check import check_schema, checked_schema
 from toolcall.schema.dialects import Dialect, validator_of
 from toolcall.schema.match import matches
 from toolcall.schema.nodes import (
@@ -251,6 +251,54 @@ def test_shared_definitions_do_not_multiply_the_tree():
     schema = normalise({"$ref": "#/$defs/d39", "$defs": chain})
 
     assert len(schema.definitions) == 39
+
+
+@pytest.mark.parametrize(
+    ("definition", "is_copied"),
+    [
+        ({"enum": list(range(1_600))}, True),
+        ({"type": "object", "properties": {"a": True}}, True),
+        ({"type": "object", "properties": {f"a{at}": True for at in range(1_600)}}, False),
+    ],
+)
+def test_a_large_definition_that_is_shared_stays_one(definition, is_copied):
+    shared = {f"r{at}": {"$ref": "#/$defs/L"} for at in range(800)}
+    began = time.process_time()
+
+    schema = normalise({"type": "object", "properties": shared, "$defs": {"L": definition}})
+
+    # Set in 800 times it takes seconds, and more in all that read the tree.
+    assert time.process_time() - began < 0.7
+    assert (schema.definitions == {}) is is_copied
+
+
+STRINGS = [{"type": "string", "title": str(at)} for at in range(1_000)]
+NUMBERS = [{"type": "integer", "title": str(at)} for at in range(1_000)]
+
+
+@pytest.mark.parametrize(
+    ("used", "uses"),
+    [
+        ({"oneOf": [{"$ref": "#/$defs/S"}]}, 800),
+        ({"oneOf": [{"$ref": "#/$defs/S"}, {"$ref": "#/$defs/N"}]}, 500),
+        ({"allOf": [{"$ref": "#/$defs/S"}, {"$ref": "#/$defs/N"}], "minLength": 1}, 300),
+    ],
+)
+def test_using_a_long_union_again_and_again_is_bounded(used, uses):
+    properties = {f"r{at}": dict(used) for at in range(uses)}
+    definitions = {"S": {"anyOf": STRINGS}, "N": {"anyOf": NUMBERS}}
+    began = time.process_time()
+
+    checked_schema({"properties": properties, "$defs": definitions}, "p")
+
+    # A few tenths of a second; unbounded it takes three, and a minute for the third.
+    assert time.process_time() - began < 1.2
+
+
+def test_a_single_option_is_apart():
+    schema = normalise({"oneOf": [{"anyOf": [{"minLength": 1}, {"pattern": "a"}]}]})
+
+    assert schema.unenforced == ()
 
 
 def test_a_long_chain_of_references_does_not_nest_without_end():

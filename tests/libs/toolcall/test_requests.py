@@ -442,6 +442,23 @@ def test_a_history_that_does_not_fit_is_refused_by_path(messages, param):
     assert caught.value.param == param
 
 
+def test_tools_that_together_take_too_long_are_refused(monkeypatch):
+    monkeypatch.setattr("toolcall.requests.ALL_STEPS", 100_000)
+    used = {"$ref": "#/$defs/O", "maxProperties": 9}
+    parameters = {
+        "type": "object",
+        "properties": {"a": used, "b": dict(used)},
+        "$defs": {"O": {"properties": {f"a{at}": True for at in range(1_000)}}},
+    }
+
+    plan(tools=[tool("t0", parameters=parameters)])
+    with pytest.raises(InvalidToolRequest) as caught:
+        plan(tools=[tool(f"t{at}", parameters=parameters) for at in range(10)])
+
+    assert caught.value.param.endswith(".function.parameters")
+    assert "100,000 steps" in str(caught.value)
+
+
 def test_a_tool_that_lists_no_arguments_takes_none():
     parameters = {"type": "object", "properties": {}, "required": [], "description": "nothing"}
     function = {"name": "now", "parameters": parameters}

@@ -15,15 +15,18 @@ from jsonschema.protocols import Validator
 from toolcall.errors import Fault, FaultKind
 from toolcall.plan import OutputPlan, Structure
 from toolcall.refusals import shorten, shown
-from toolcall.schema.dialects import validator_of
-from toolcall.schema.linear_regex import TooMuchWork
+from toolcall.schema.dialects import metered, validator_of
 from toolcall.schema.patterns import matches_whole
+from toolcall.schema.work import MOST_STEPS, TooMuchWork, Work
 from toolcall.strict_json import NotStrictJson, read_json
 
 MOST_MESSAGE = 500
 MOST_PATH = 120
 MOST_ERRORS = 100
 """Errors among which the most telling one is looked for."""
+CHECKED = 100
+"""Steps (schema/work.py) for each character of a text, beside those of any check: 20 us. So a long
+answer under a union of dozens is checked, and what multiplies with its depth is given up."""
 EXPECTED = {
     "const": "{}",
     "enum": "one of {}",
@@ -77,7 +80,7 @@ class Guard:
             return _fault(
                 "invalid_arguments", f"{name}: arguments: expected an object, got {got}", call
             )
-        problem = _problem(self._validator(name), value, "arguments")
+        problem = _problem(self._validator(name), value, "arguments", _work(arguments))
         return _fault("invalid_arguments", f"{name}: {problem}", call) if problem else None
 
     def check_content(self, text: str) -> Fault | None:
@@ -89,7 +92,7 @@ class Guard:
         match self._plan.structure:
             case Structure(kind="regex", pattern=str(pattern)):
                 try:
-                    is_match = matches_whole(pattern, text)
+                    is_match = matches_whole(pattern, text, _work(text))
                 except TooMuchWork as error:
                     return f"content: cannot be checked, {error}"
                 if not is_match:
@@ -103,7 +106,7 @@ class Guard:
                     value = read_json(text)
                 except NotStrictJson as error:
                     return f"content: {error}, got {shown(text)}"
-                return _problem(self._content_validator, value, "content")
+                return _problem(self._content_validator, value, "content", _work(text))
         return None
 
     @cached_property
@@ -128,10 +131,14 @@ def _fault(kind: FaultKind, message: str, call: int | None = None) -> Fault:
     return Fault(kind, shorten(message, MOST_MESSAGE), call)
 
 
-def _problem(validator: Validator, value: Any, root: str) -> str | None:
+def _work(text: str) -> Work:
+    return Work(MOST_STEPS + CHECKED * len(text))
+
+
+def _problem(validator: Validator, value: Any, root: str, work: Work) -> str | None:
     """What is wrong with a value, None when the client's schema accepts it."""
     try:
-        error = best_match(islice(validator.iter_errors(value), MOST_ERRORS))
+        error = best_match(islice(metered(validator, work).iter_errors(value), MOST_ERRORS))
     except RecursionError:
         return f"{root}: nested too deeply to be checked"
     except TooMuchWork as error:

@@ -26,6 +26,7 @@ from toolcall.schema.nodes import (
 )
 from toolcall.schema.normalise import normalise
 from toolcall.schema.tree import union
+from toolcall.schema.work import MOST_STEPS, Work
 from toolcall.structures import check_name, guided_structure, response_structure
 
 __all__ = ["check_history", "plan_output"]
@@ -35,6 +36,8 @@ MOST_TOOLS = 128
 ALL_TOOLS = Limits(depth=SCHEMA.depth + 4, values=50_000, characters=2_000_000, patterns=500)
 """A few seconds of CPU for the most that one request may ask to be checked and compiled; the
 schemas stand four levels below the list."""
+ALL_STEPS = 2 * MOST_STEPS
+"""Two seconds for what all schemas together multiply."""
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of a tool that is declared without parameters."""
 JSON_TYPES = frozenset(("null", "boolean", "number", "string", "array", "object"))
@@ -86,8 +89,9 @@ def _tools(tools: Any) -> tuple[Tool, ...]:
     check_json(tools, "tools", ALL_TOOLS)
     places: dict[str, int] = {}
     found = []
+    work = Work(ALL_STEPS)
     for at, tool in enumerate(tools):
-        found.append(_tool(tool, f"tools[{at}]"))
+        found.append(_tool(tool, f"tools[{at}]", work))
         first = places.setdefault(found[-1].name, at)
         if first != at:
             raise refusal(
@@ -98,7 +102,7 @@ def _tools(tools: Any) -> tuple[Tool, ...]:
     return tuple(found)
 
 
-def _tool(tool: Any, param: str) -> Tool:
+def _tool(tool: Any, param: str, work: Work) -> Tool:
     if not isinstance(tool, dict):
         raise refusal(param, "an object", kind(tool))
     if tool.get("type") != "function":
@@ -115,18 +119,18 @@ def _tool(tool: Any, param: str) -> Tool:
     strict = function.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise refusal(f"{param}.strict", "true or false", kind(strict))
-    schema = _parameters(function.get("parameters"), f"{param}.parameters", strict is True)
+    schema = _parameters(function.get("parameters"), f"{param}.parameters", work, strict is True)
     return Tool(name, schema, tool, is_strict=strict is not False)
 
 
-def _parameters(source: Any, param: str, is_strict: bool) -> Schema:
+def _parameters(source: Any, param: str, work: Work, is_strict: bool) -> Schema:
     if source is None:
         return normalise(NO_ARGUMENTS, is_closed=True)
     if not isinstance(source, dict):
         raise refusal(
             param, "a JSON Schema of an object", kind(source), "Leave it out for no arguments."
         )
-    schema = checked_schema(source, param, is_closed=True)
+    schema = checked_schema(source, param, is_closed=True, work=work)
     if is_strict:
         check_strict(source, param)
     if _lists_no_arguments(source):

@@ -10,15 +10,13 @@ from toolcall.plan import Structure
 from toolcall.refusals import kind, refusal, shown
 from toolcall.schema.check import check_strict, checked_schema
 from toolcall.schema.normalise import normalise
-from toolcall.schema.patterns import fault_of
+from toolcall.schema.patterns import MOST_PATTERN, fault_of
 
 ANY_OBJECT = {"type": "object"}
 """What response_format json_object asks for."""
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 SERVED = ("json", "regex", "choice", "json_object")
 """Constraints of vLLM's structured_outputs; the others would change the answer, so are refused."""
-MOST_PATTERN = 10_000
-"""Characters of a regular expression; what is longer is a list and belongs into a choice."""
 CHOICES = Limits(depth=2, values=1_001, characters=100_000, patterns=0)
 """A thousand choices, in a list."""
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolcall.grammar.characters import DIGITS, EVERY, Characters, characters, one_of
-from toolcall.grammar.regular import ANY, One, Regular, Repeat, concat, either
+from toolcall.grammar.regular import ANY, EMPTY, One, Regular, Repeat, concat, either, lengths
 
 MOST_ALTERNATIVES = 64
 """Alternatives to which anchors inside groups may lead."""
@@ -183,7 +183,10 @@ class _Reader:
                 return self._all(inner)
             case code.MAX_REPEAT | code.MIN_REPEAT:
                 low, high, inner = value
-                return Repeat(self._all(inner), low, None if high is code.MAXREPEAT else high)
+                part = self._all(inner)
+                if lengths(part)[1] == 0:
+                    return EMPTY  # however often
+                return Repeat(part, low, None if high is code.MAXREPEAT else high)
             case _:
                 raise _Untranslatable
 

@@ -44,7 +44,7 @@ class TaggedWriter:
         name_ends = form.type_tags or (first_tag(form.key_close),)
         self._name_ends = [each for each in name_ends if wire.is_text(each)]
         self._key_taboo = one_of(form.key_close[0] + "\n") if wire.is_text(form.key_close) else None
-        self._arguments: dict[Node, str | None] = {}
+        self._arguments: dict[object, str | None] = {}
 
     def arguments(self, schema: Schema, end: str) -> str | None:
         """An expression for all arguments and the end of the call; None when there are none."""
@@ -89,11 +89,12 @@ class TaggedWriter:
 
     def _argument(self, schema: Schema, node: Node) -> str | None:
         """What follows an argument's name: the tags around its value, and the value."""
-        if isinstance(node, Ref | Union | Array | Object):
+        if isinstance(node, Union | Array | Object):
             return self._new_argument(schema, node)
-        if node not in self._arguments:
-            self._arguments[node] = self._new_argument(schema, node)
-        return self._arguments[node]
+        key = (id(schema), node) if isinstance(node, Ref) else node
+        if key not in self._arguments:
+            self._arguments[key] = self._new_argument(schema, node)
+        return self._arguments[key]
 
     def _new_argument(self, schema: Schema, node: Node) -> str | None:
         options_of_node = list(kinds(schema, node))

@@ -8,6 +8,7 @@ carries a note.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from toolcall.schema.nodes import Unenforced
@@ -20,7 +21,11 @@ rule, and a product of products would grow without end."""
 MOST_OPTIONS = 2_000
 """Alternatives in all: unions of constants may be long."""
 MOST_WORK = 40_000
-"""Schemas placed in products over one document: about a second of CPU."""
+"""Schemas placed in unions and products over one document: about a second of CPU."""
+PLACED = 6
+"""Steps (schema/work.py) of placing a schema in a product."""
+MOST_PAIRS = 1_000_000
+"""Pairs in products over one document, also of schemas that allow no type in common: 0.2 s."""
 MOST_STEPS = 50
 """References and combinators in a row, which recurse here: a fifth of Python's own limit."""
 
@@ -31,8 +36,10 @@ class Spreader:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._known: dict[int, list[Alternative]] = {}
+        self._followed: dict[int, list[Place] | None] = {}
         self._open: set[int] = set()
         self._work = 0
+        self._pairs = 0
         self._null = Plain(Place({"type": "null"}, document.root.resolver, ""), {"type": "null"})
 
     def of(self, places: Sequence[Place]) -> list[Alternative]:
@@ -43,6 +50,11 @@ class Spreader:
 
     def followed(self, place: Place) -> list[Place] | None:
         """What a schema stands for that only refers, None when it says something itself."""
+        if place.key not in self._followed:
+            self._followed[place.key] = self._follow(place)
+        return self._followed[place.key]
+
+    def _follow(self, place: Place) -> list[Place] | None:
         schema, dialect = place.schema, self._document.dialect
         if isinstance(schema, bool) or schema.get("nullable") is True:
             return None
@@ -107,18 +119,22 @@ class Spreader:
     def _any_of(
         self, options: Sequence[list[Alternative]], place: Place, keyword: str
     ) -> list[Alternative]:
+        self._work += sum(map(len, options))
         found: dict[frozenset[int], Alternative] = {}
-        for option in options:
-            for alternative in option:
+        if self._work <= MOST_WORK:
+            for alternative in chain.from_iterable(options):
                 found.setdefault(alternative.key, alternative)
-        self._work += len(found)
-        if len(found) > MOST_OPTIONS or self._work > MOST_WORK:
+        if self._work > MOST_WORK or len(found) > MOST_OPTIONS:
             return [_widened(FREE, place, keyword, f"more than {MOST_OPTIONS} options in all")]
         return list(found.values())
 
     def _one_of(self, options: Sequence[list[Alternative]], place: Place) -> list[Alternative]:
         found = self._any_of(options, place, "oneOf")
-        if are_apart(options):
+        is_widened = len(found) == 1 and found[0].is_partial
+        if not is_widened:
+            readings = (each.reading for each in chain.from_iterable(options))
+            self._document.work.spend(sum(readings))
+        if is_widened or are_apart(options):
             return found
         reason = "its options may overlap: the grammar allows any of them"
         return [_noted(each, place, "oneOf", reason) for each in found]
@@ -144,6 +160,9 @@ class Spreader:
         """Every pair that allows a type in common; None when there are too many."""
         if first == [FREE]:
             return second
+        self._pairs += len(first) * len(second)
+        if self._pairs > MOST_PAIRS:
+            return None
         found: dict[frozenset[int], Alternative] = {}
         for one in first:
             for other in second:
@@ -151,6 +170,7 @@ class Spreader:
                     continue
                 both = _both(one, other)
                 self._work += len(both.plains)
+                self._document.work.spend(PLACED * len(both.plains))
                 found.setdefault(both.key, both)
                 is_product = len(first) > 1 and len(second) > 1
                 if self._work > MOST_WORK or (is_product and len(found) > MOST_COMBINED):

@@ -4,16 +4,16 @@ A schema that passes is valid in its own draft, refers only to itself, ends ever
 references, compiles (its expressions), and allows at least one value.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 from toolcall.json_values import SCHEMA, check_json
 from toolcall.refusals import kind, refusal, shown
-from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of, used_keywords
-from toolcall.schema.linear_regex import TooMuchWork
+from toolcall.schema.dialects import URIS, Dialect, UnknownDialect, dialect_of
 from toolcall.schema.nodes import Node, Nothing, Object, Ref, Schema, Union
 from toolcall.schema.normalise import Normaliser
-from toolcall.schema.patterns import may_be_slow
+from toolcall.schema.patterns import fault_of, may_be_slow, reading
 from toolcall.schema.positions import subschemas
 from toolcall.schema.references import (
     REFERENCES,
@@ -24,6 +24,7 @@ from toolcall.schema.references import (
 )
 from toolcall.schema.shapes import misshapen
 from toolcall.schema.tree import possible
+from toolcall.schema.work import TooMuchWork, Work
 
 IN_PLACE = frozenset(
     ("allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then")
@@ -45,8 +46,9 @@ EXCLUSIVE_PAIRS = (
     ("exclusiveMinimum", "exclusiveMaximum"),
 )
 CLOSING = ("additionalProperties", "unevaluatedProperties")
-LONG_NAME = 1_000
-"""Characters of a property's name; longer ones with a bad expression cost seconds at most."""
+MOST_IN_PLACE = 10_000
+"""Schemas that one value is checked by where none of its items and properties is looked at, each
+counted as often as it is reached: some 0.2 s. Written out, no schema has more."""
 MOST_LISTED = 10
 """Names that a message lists."""
 
@@ -56,8 +58,13 @@ def check_schema(source: object, param: str) -> None:
     checked_schema(source, param)
 
 
-def checked_schema(source: object, param: str, *, is_closed: bool = False) -> Schema:
-    """The normal form of a schema that passes `check_schema`, which it raises as."""
+def checked_schema(
+    source: object, param: str, *, is_closed: bool = False, work: Work | None = None
+) -> Schema:
+    """The normal form of a schema that passes `check_schema`, which it raises as.
+
+    `work`: what the schemas of one request may cost together; this one's own if there is none.
+    """
     if not isinstance(source, bool | dict):
         raise refusal(param, "a JSON Schema (an object)", kind(source))
     check_json(source, param)
@@ -71,14 +78,18 @@ def checked_schema(source: object, param: str, *, is_closed: bool = False) -> Sc
             "Leave it out for 2020-12.",
         ) from error
     shaped: set[int] = set()
-    _check_shapes(source, dialect, param, shaped)
-    document = Document(source, dialect)
-    _References(document, param, shaped).check()
+    work = work or Work()
     try:
+        _check_shapes(source, dialect, work, param, shaped)
+        document = Document(source, dialect, work)
+        _References(document, param, shaped).check()
         return _satisfiable(document, param, is_closed=is_closed)
     except TooMuchWork as error:
         raise refusal(
-            param, "expressions that can be tried on the schema's own constants", str(error)
+            param,
+            "a schema that takes less work to check",
+            f"too much ({error})",
+            "Refer less often to long definitions; use fewer combinators, constants, expressions.",
         ) from error
     except RecursionError as error:
         raise refusal(
@@ -121,23 +132,31 @@ def _list_of(names: Any) -> list[Any]:
     return names if isinstance(names, list) else [names]
 
 
-def _check_shapes(source: Any, dialect: Dialect, param: str, shaped: set[int]) -> None:
+def _check_shapes(source: Any, dialect: Dialect, work: Work, param: str, shaped: set[int]) -> None:
     """Checks every schema below, but for those in `shaped`, and adds them there."""
-    used = used_keywords(source)
     waiting = [(source, param)]
     while waiting:
         schema, path = waiting.pop()
         if not isinstance(schema, Mapping) or id(schema) in shaped:
             continue
         shaped.add(id(schema))
-        _check_shape(schema, dialect, path, evaluates_names="unevaluatedProperties" in used)
+        _read_expressions(schema, work)
+        _check_shape(schema, dialect, path)
         inside = [(each, join(path, suffix)) for suffix, each in subschemas(schema)]
         waiting.extend(reversed(inside))
 
 
-def _check_shape(
-    schema: Mapping[str, Any], dialect: Dialect, path: str, *, evaluates_names: bool
-) -> None:
+def _read_expressions(schema: Mapping[str, Any], work: Work) -> None:
+    """Spends what it takes to read the expressions of one schema, up to the first bad one."""
+    named = schema.get("patternProperties")
+    for pattern in (schema.get("pattern"), *(named if isinstance(named, Mapping) else ())):
+        if isinstance(pattern, str):
+            if fault_of(pattern) is not None:
+                return
+            work.spend(reading(pattern))
+
+
+def _check_shape(schema: Mapping[str, Any], dialect: Dialect, path: str) -> None:
     for fault in misshapen(schema, dialect):
         raise refusal(join(path, fault.path), fault.expected, fault.got, fault.advice)
     if "$schema" in schema and _draft_of(schema) is not dialect:
@@ -147,15 +166,6 @@ def _check_shape(
             shown(schema["$schema"]),
             "Leave it out below the root.",
         )
-    for pattern in schema.get("patternProperties", ()) if evaluates_names else ():
-        # jsonschema looks for them with `re` where it looks for unevaluated properties.
-        if may_be_slow(pattern, LONG_NAME):
-            raise refusal(
-                join(path, f"patternProperties.{pattern}"),
-                "a simpler expression beside unevaluatedProperties",
-                shown(pattern),
-                "Avoid repeats inside repeats.",
-            )
     for keyword, reason in _contradictions(schema, dialect):
         raise refusal(join(path, keyword), "something that a value can satisfy", reason)
 
@@ -193,8 +203,9 @@ class _References:
         """For each schema those that speak of the same value, with the path that leads there."""
 
     def check(self) -> None:
-        """Raises InvalidToolRequest for a dangling, remote or endless reference."""
+        """Raises InvalidToolRequest for a dangling, remote or endless reference, or too many."""
         waiting = [self._document.root]
+        places: list[Place] = []
         while waiting:
             place = waiting.pop()
             if isinstance(place.schema, bool) or place.key in self._in_place:
@@ -211,7 +222,10 @@ class _References:
                     target = self._target(place, keyword)
                     edges.append((target.key, join(place.path, keyword)))
                     waiting.append(target)
+            places.append(place)
         self._check_ends()
+        self._check_counts()
+        self._check_names(places)
 
     def _is_in_place(self, suffix: str) -> bool:
         keyword = suffix.partition(".")[0].partition("[")[0]
@@ -248,7 +262,8 @@ class _References:
             raise refusal(path, "a reference to a schema", f"{shown(reference)}, which is none")
         if self._document.holds(target):
             path = join(self._param, target.path)
-            _check_shapes(target.schema, self._document.dialect, path, self._shaped)
+            document = self._document
+            _check_shapes(target.schema, document.dialect, document.work, path, self._shaped)
         return target
 
     def _definitions(self) -> Iterator[str]:
@@ -256,6 +271,35 @@ class _References:
             found = self._document.source.get(keyword)
             if isinstance(found, Mapping):  # elsewhere the draft has no such keyword
                 yield from (f"#/{keyword}/{name}" for name in list(found)[:MOST_LISTED])
+
+    def _check_counts(self) -> None:
+        """Combinators of references to combinators of references multiply."""
+        counts: dict[int, int] = {}
+        inner = {key: [each for each, _ in edges] for key, edges in self._in_place.items()}
+        for key in TopologicalSorter(inner).static_order():
+            edges = self._in_place.get(key, [])
+            counts[key] = 1 + sum(counts[each] for each, _ in edges)
+            if counts[key] > MOST_IN_PLACE:
+                raise refusal(
+                    join(self._param, max(edges, key=lambda edge: counts[edge[0]])[1]),
+                    f"at most {MOST_IN_PLACE:,} schemas for one value",
+                    "more, by references to references",
+                    "Use fewer combinators of references.",
+                )
+
+    def _check_names(self, places: Sequence[Place]) -> None:
+        """jsonschema looks for unevaluated names with `re`, whose steps nothing counts."""
+        if not any("unevaluatedProperties" in place.schema for place in places):
+            return
+        for place in places:
+            for pattern in place.schema.get("patternProperties", ()):
+                if may_be_slow(pattern):
+                    raise refusal(
+                        join(self._param, join(place.path, f"patternProperties.{pattern}")),
+                        "a simpler expression beside unevaluatedProperties",
+                        shown(pattern),
+                        "Begin it with ^, and bound all repeats in it but one ({1,8} for +).",
+                    )
 
     def _check_ends(self) -> None:
         heights: dict[int, int] = {}

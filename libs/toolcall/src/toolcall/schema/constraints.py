@@ -31,7 +31,8 @@ OBJECT_GAPS = (
 )
 STRING_REMARKS = ("contentEncoding", "contentMediaType", "contentSchema")
 MOST_COMPARED = 20_000
-"""Names of one object times the schemas and patterns that they are held against: 0.1 s."""
+"""Names of one object times the schemas and patterns that they are held against: 0.1 s, and what
+the searches for the patterns spend."""
 LATE_NAMES = (
     "dependencies",
     "dependentRequired",
@@ -254,7 +255,7 @@ def _of(plains: Sequence[Plain], name: str | None, document: Document) -> Iterat
         said += [
             document.below(place, f"patternProperties.{pattern}", schema)
             for pattern, schema in patterns.items()
-            if name is not None and search(pattern, name)
+            if name is not None and search(pattern, name, document.work)
         ]
         yield from said
         is_other = not said and (name is not None or not patterns)

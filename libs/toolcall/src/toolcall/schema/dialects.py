@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Literal
 
 from jsonschema import (
@@ -40,10 +40,18 @@ from toolcall.errors import ToolCallError
 from toolcall.schema.patterns import search
 from toolcall.schema.positions import subschemas
 from toolcall.schema.string_formats import FORMATS
+from toolcall.schema.values import identity
+from toolcall.schema.work import Work
 
 DraftName = Literal["draft-04", "draft-06", "draft-07", "2019-09", "2020-12"]
 Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
+APPLIED = 40
+"""Steps (schema/work.py) of laying one schema on one value: the validator for it is made anew."""
+LISTED = 4
+"""Names, options or constants of a keyword that are looked through in a step."""
+TOLD = 16
+"""Characters of an error that are written in a step; each error repeats the whole value."""
 READ_BY_OTHERS = frozenset({"then", "else", "minContains", "maxContains", "nullable"})
 """Keywords that a validator reads while it looks at another one."""
 STACK_LEFT = 150
@@ -130,6 +138,15 @@ def validator_of(source: Any, dialect: Dialect | None = None) -> Validator:
     return strict(source, registry=EMPTY_REGISTRY)
 
 
+def metered(validator: Validator, work: Work) -> Validator:
+    """The validator as one that raises TooMuchWork where its checks cost more than is left.
+
+    jsonschema hands `format_checker` on to every validator that it makes below, and nothing here
+    asks one for formats: so it carries the meter.
+    """
+    return validator.evolve(schema=validator.schema, format_checker=work)
+
+
 def used_keywords(source: Any) -> set[str]:
     """Every keyword in a schema, and `a tuple`, `a boolean bound` for two that changed meaning."""
     used: set[str] = set()
@@ -172,6 +189,7 @@ def _strict(dialect: Dialect) -> type[Validator]:
         "multipleOf": _multiple_of,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
+        "uniqueItems": _unique_items,
     }
     if "additionalItems" in checks:
         checks["additionalItems"] = _beside_a_tuple(checks["additionalItems"])
@@ -187,11 +205,13 @@ def _strict(dialect: Dialect) -> type[Validator]:
 def _keep_dialect(strict: Any) -> None:
     """Lets a validator stay what it is below a schema that holds a `$schema` of its own.
 
-    jsonschema would go on with its stock class there, without this service's promises.
+    jsonschema would go on with its stock class there, without this service's promises. Every
+    schema that is laid on a value comes by here, so this is also where they are counted.
     """
     evolve = strict.evolve
 
     def evolve_in_dialect(self: Any, **changes: Any) -> Any:
+        _spend(self, APPLIED)
         schema = changes.get("schema")
         if isinstance(schema, Mapping) and "$schema" in schema:
             changes["schema"] = {key: schema[key] for key in schema if key != "$schema"}
@@ -229,9 +249,28 @@ def _unless_null(check: Keyword) -> Keyword:
     ) -> Iterable[ValidationError] | None:
         if instance is None and schema.get("nullable") is True:
             return ()
-        return check(validator, value, instance, schema)
+        if isinstance(value, list | dict):
+            _spend(validator, len(value) // LISTED)
+        # Not a generator: what nests deeply has a frame of the stack less for every level.
+        return map(partial(_told, validator), check(validator, value, instance, schema) or ())
 
     return check_nullable
+
+
+def _told(validator: Any, error: ValidationError) -> ValidationError:
+    _spend(validator, APPLIED + len(error.message) // TOLD)
+    return error
+
+
+def _spend(validator: Any, steps: int) -> None:
+    work = _meter(validator)
+    if work is not None:
+        work.spend(steps)
+
+
+def _meter(validator: Any) -> Work | None:
+    work: Work | None = validator.format_checker
+    return work
 
 
 def _beside_a_tuple(check: Keyword) -> Keyword:
@@ -264,8 +303,17 @@ def exact(value: int | float) -> Fraction:
     return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
 
 
+def _unique_items(
+    validator: Any, is_unique: Any, instance: Any, _: Any
+) -> Iterator[ValidationError]:
+    # jsonschema's own compares objects pair by pair: minutes for thousands of them.
+    found = instance if is_unique and validator.is_type(instance, "array") else []
+    if len({identity(each) for each in found}) < len(found):
+        yield ValidationError(f"{instance!r} has non-unique elements")
+
+
 def _pattern(validator: Any, pattern: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
-    if validator.is_type(instance, "string") and not search(pattern, instance):
+    if validator.is_type(instance, "string") and not search(pattern, instance, _meter(validator)):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -274,7 +322,7 @@ def _pattern_properties(
 ) -> Iterator[ValidationError]:
     for name in instance if validator.is_type(instance, "object") else ():
         for pattern, schema in patterns.items():
-            if search(pattern, name):
+            if search(pattern, name, _meter(validator)):
                 yield from validator.descend(instance[name], schema, path=name, schema_path=pattern)
 
 
@@ -283,7 +331,7 @@ def _additional_properties(
 ) -> Iterator[ValidationError]:
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for name in instance if validator.is_type(instance, "object") else ():
-        if name in known or any(search(pattern, name) for pattern in patterns):
+        if name in known or any(search(pattern, name, _meter(validator)) for pattern in patterns):
             continue
         if additional is False:
             yield ValidationError(f"{name!r} is not a property here")
@@ -293,5 +341,7 @@ def _additional_properties(
 
 def _format(validator: Any, name: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
     expression = FORMATS.get(name)
-    if expression and validator.is_type(instance, "string") and not search(expression, instance):
+    if not expression or not validator.is_type(instance, "string"):
+        return
+    if not search(expression, instance, _meter(validator)):
         yield ValidationError(f"{instance!r} is not a {name}")

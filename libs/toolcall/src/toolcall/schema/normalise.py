@@ -53,7 +53,10 @@ MOST_DEFINITIONS = 10_000
 schema to have, so that only products of recursive schemas are cut."""
 MOST_TRIED = 1_000
 """Constants of one enum that are tried on the other keywords, at up to a millisecond each."""
-PLAIN_ENUM = frozenset(("const", "enum", "type"))
+FOLLOWED = 6
+"""Steps (schema/work.py) of seeing what a schema stands for."""
+PLAIN_ENUM = frozenset(("$ref", "allOf", "anyOf", "const", "enum", "oneOf", "type"))
+"""Keywords beside which constants are right when their types are: alternatives spell them out."""
 
 
 def normalise(source: object, *, is_closed: bool = False) -> Schema:
@@ -118,6 +121,7 @@ class Normaliser:
         seen: set[int] = set()
         waiting = list(reversed(places))
         while waiting:
+            self._document.work.spend(FOLLOWED)
             place = waiting.pop()
             if place.schema in (True, {}) or place.key in seen:
                 continue
@@ -149,6 +153,7 @@ class Normaliser:
         self, alternative: Alternative, places: Sequence[Place], *, is_sealed: bool
     ) -> list[Node]:
         """The nodes of one alternative, one a type."""
+        self._document.work.spend(alternative.reading)
         values = constants(alternative)
         if values is not None:
             kept = self._valid(values, alternative, places)
@@ -197,7 +202,8 @@ class Normaliser:
         self, values: Sequence[Any], alternative: Alternative, places: Sequence[Place]
     ) -> list[Any]:
         """The constants that the whole of the schemas allows, which makes them exact."""
-        are_types_all = not alternative.notes and all(
+        is_whole = not alternative.notes and not alternative.is_partial
+        are_types_all = is_whole and all(
             plain.facts.keys() <= PLAIN_ENUM for plain in alternative.plains
         )
         kept: list[Any] = []

@@ -15,8 +15,9 @@ from referencing.exceptions import Unresolvable
 
 from toolcall.errors import ToolCallError
 from toolcall.refusals import short_path
-from toolcall.schema.dialects import Dialect, dialect_of, validator_of
+from toolcall.schema.dialects import Dialect, dialect_of, metered, validator_of
 from toolcall.schema.positions import subschemas
+from toolcall.schema.work import Work
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 INDEX = re.compile("0|[1-9][0-9]*")
@@ -43,8 +44,12 @@ class Place:
 class Document:
     """One client schema. Its places live as long as it does."""
 
-    def __init__(self, source: Any, dialect: Dialect | None = None) -> None:
+    def __init__(
+        self, source: Any, dialect: Dialect | None = None, work: Work | None = None
+    ) -> None:
         self.source = source
+        self.work = work or Work()
+        """What trying names and constants of the document may still cost."""
         self.dialect: Dialect = dialect or dialect_of(source)
         resource = self.dialect.specification.create_resource(source)
         self.root = Place(source, REGISTRY.resolver_with_root(resource), "")
@@ -52,7 +57,7 @@ class Document:
     @cached_property
     def validator(self) -> Validator:
         """The validator with the last word; `is_valid` asks it about a part of the document."""
-        return validator_of(self.source, self.dialect)
+        return metered(validator_of(self.source, self.dialect), self.work)
 
     @cached_property
     def is_one_resource(self) -> bool:

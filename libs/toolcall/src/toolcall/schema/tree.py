@@ -27,6 +27,10 @@ MOST_NESTED = 40
 """Definitions set into each other; deeper ones stay references, so that reading the tree never
 exhausts Python's stack."""
 
+MOST_COPIED = 20
+"""Options, items and properties of a definition that is set in wherever it is used, though it is
+used more than once: what is larger would multiply the tree for all that read it."""
+
 
 def union(options: Iterable[Node]) -> Node:
     """Any of the options, none of them a Union itself."""
@@ -131,6 +135,7 @@ def _prune_object(node: Object, is_possible: Callable[[str], bool]) -> Node:
 class _Placing:
     """Puts definitions where they are used, but for those that are shared or recursive.
 
+    Shared ones that refer to nothing are put there too as long as they are small.
     A definition that is used once cannot be part of a cycle that the root reaches: entering the
     cycle from outside and closing it already makes two uses of one of its members.
     """
@@ -178,13 +183,27 @@ class _Placing:
 
     def _set_ref(self, ref: Ref, name: str, depth: int) -> Node:
         node = self._given[name]
-        is_leaf = next(_refs(node), None) is None
-        if is_leaf or (self._uses[name] == 1 and depth < MOST_NESTED):
+        if self._uses[name] == 1 and depth < MOST_NESTED:
             return self._set(node, depth + 1)
+        if _parts(node) <= MOST_COPIED and next(_refs(node), None) is None:
+            return node
         if name not in self._kept:
             self._kept[name] = ref
             self._waiting.append(name)
         return ref
+
+
+def _parts(node: Node) -> int:
+    """How many nodes a definition holds that refers to nothing."""
+    match node:
+        case Union(options):
+            return sum(map(_parts, options))
+        case Array():
+            return 1 + len(node.prefix)
+        case Object():
+            return 1 + len(node.properties)
+        case _:
+            return 1
 
 
 def _refs(node: Node) -> Iterator[str]:
