@@ -59,7 +59,8 @@ def decide(schema: Schema, node: Node, raw: str) -> str:
         value = read_json(raw)
     except NotStrictJson:
         return quote(raw)
-    is_other = any(_takes_value(schema, option, value) for option in kinds(schema, node))
+    options = tuple(option for option in kinds(schema, node) if _may_list(option, value))
+    is_other = not isinstance(value, str) and matches(schema, Union(options), value)
     return raw if is_other else quote(raw)
 
 
@@ -81,12 +82,14 @@ def escape(text: str) -> str:
     return encode_basestring(text)[1:-1]
 
 
-def _takes_value(schema: Schema, option: Node, value: Any) -> bool:
-    """Whether one option of a node takes a value that may not be a string."""
+def _may_list(option: Node, value: Any) -> bool:
+    """False for a fraction that an Enum lists as an integer, if at all.
+
+    An Enum has forgotten its types, and no integer is written as a fraction.
+    """
     if isinstance(option, Enum) and isinstance(value, float):
-        # An Enum has forgotten its type, and no integer is written as a fraction.
         return text_of(value) in option.values
-    return not isinstance(value, str) and matches(schema, option, value)
+    return True
 
 
 def _property_nodes(schema: Schema, node: Node, name: str, seen: frozenset[str]) -> Iterator[Node]:
