@@ -253,7 +253,7 @@ def test_names_and_constants_are_searched_in_linear_time(source):
     check_schema(source, PARAM)
 
     # Each of the 160 searches takes 10 ms by backtracking.
-    assert time.process_time() - began < 0.4
+    assert time.process_time() - began < 0.8
 
 
 LONG = {

@@ -444,7 +444,7 @@ def test_a_definition_is_written_once_for_all_arguments_that_refer_to_it(row):
     build(plan([tool("t", parameters)]), row, MARKS, "after_reasoning")
 
     # A tenth of a second; written again for each of them it takes four.
-    assert time.process_time() - began < 0.7
+    assert time.process_time() - began < 2
 
 
 def test_equal_arguments_of_different_tools_share_their_rules():

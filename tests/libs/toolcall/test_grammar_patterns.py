@@ -136,7 +136,7 @@ def test_a_pattern_is_translated_or_given_up_in_little_time(pattern, is_translat
     began = time.process_time()
 
     assert (translate(pattern) is not None) == is_translated
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 4
 
 
 def test_digits_are_ascii_and_the_end_is_the_very_end():

@@ -108,4 +108,4 @@ def test_a_clients_pattern_cannot_hold_up_the_router(pattern, form):
     is_within(ours, theirs)
     is_within(theirs, ours)
 
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 5

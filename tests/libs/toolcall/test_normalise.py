@@ -268,7 +268,7 @@ def test_a_large_definition_that_is_shared_stays_one(definition, is_copied):
     schema = normalise({"type": "object", "properties": shared, "$defs": {"L": definition}})
 
     # Set in 800 times it takes seconds, and more in all that read the tree.
-    assert time.process_time() - began < 0.7
+    assert time.process_time() - began < 1.5
     assert (schema.definitions == {}) is is_copied
 
 
@@ -292,7 +292,7 @@ def test_using_a_long_union_again_and_again_is_bounded(used, uses):
     checked_schema({"properties": properties, "$defs": definitions}, "p")
 
     # A few tenths of a second; unbounded it takes three, and a minute for the third.
-    assert time.process_time() - began < 1.2
+    assert time.process_time() - began < 2.5
 
 
 def test_a_single_option_is_apart():

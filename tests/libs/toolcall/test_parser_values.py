@@ -141,6 +141,6 @@ def test_more_digits_than_the_guard_reads_are_no_number(types, written, fault):
 
     answer = case.read([case.wire("t</think>" + call("f", x=DIGITS))])
 
-    assert time.thread_time() - began < 1
+    assert time.thread_time() - began < 3
     assert answer.calls == ([("f", f'{{"x": {written}}}')] if written else [])
     assert (answer.fault and answer.fault.kind) == fault

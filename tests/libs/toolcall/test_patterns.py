@@ -121,7 +121,7 @@ def test_searches_together_are_given_up_when_they_take_too_long():
         any(search("^a*a*a*c", "a" * 250 + str(at), work) for at in range(1_000))
 
     # One at a time by backtracking: 10 ms each.
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 3
 
 
 @pytest.mark.parametrize(

@@ -137,15 +137,18 @@ async def test_a_retry_goes_to_the_worker_that_has_its_kv(generate):
 
 async def test_four_times_the_tokens_cost_about_four_times_as_much(generate, renderers):
     """Adding each token to all text before it would cost sixteen times as much."""
-    renderer, costs = renderers("smollm2-glm", "none"), []
-    for tokens in (7_000, 28_000):
+    renderer = renderers("smollm2-glm", "none")
+
+    async def cost_s(tokens):
         output = encode(renderer, "🙂") + encode(renderer, " international") * tokens
         began = time.thread_time()
-
         await generate(Constraint(), output, is_whole=True)
-        costs.append(time.thread_time() - began)
+        return time.thread_time() - began
 
-    assert costs[1] < 8 * costs[0]
+    # The better of two tries each: a neighbour of this core may double any of them.
+    few, many = [min([await cost_s(tokens), await cost_s(tokens)]) for tokens in (7_000, 28_000)]
+
+    assert many < 8 * few
 
 
 NOW = "<tool_call>now</tool_call>"
