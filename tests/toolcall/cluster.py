@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from launcher import model, ports
+from tests.fixtures import dynamo
 from tests.fixtures.processes import ROOT, ServiceProcess, start_service
 from tests.fixtures.wait import until_sync
 from tests.toolcall.vocabulary import vocabulary
@@ -49,15 +50,7 @@ class ScriptedCluster:
         port = ports.free_port()
         self.url = f"http://127.0.0.1:{port}"
         env = {
-            "NATS_URL": self.nats_url,
-            "NATS_SERVER": self.nats_url,
-            "DYN_FILE_KV": str(self.folder),
-            "DYN_DISCOVERY_BACKEND": "file",
-            "DYN_REQUEST_PLANE": "tcp",
-            "DYN_EVENT_PLANE": "nats",
-            "DYN_TCP_RPC_HOST": "127.0.0.1",
-            "DYN_NAMESPACE": f"test-{port}",
-            "DYN_LOG": "warn",
+            **dynamo.environment(self.nats_url, self.folder, f"test-{port}"),
             "PYTHONPATH": str(ROOT / "tools"),
             "ROUTER_HTTP_PORT": str(port),
             "ROUTER_MODEL_DIR": str(model_dir),

@@ -6,12 +6,14 @@ import sys
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import httpx
 import pytest
 
 from launcher import model, ports
+from tests.fixtures import dynamo
 from tests.fixtures.processes import ServiceProcess, start_service
 from tests.fixtures.wait import until_sync
 
@@ -93,15 +95,7 @@ def opened_cluster(nats_url, folder, model_dir, prefill=1, decode=1, **settings)
     discovery.mkdir(exist_ok=True)
     port = ports.free_port()
     env = {
-        "NATS_URL": nats_url,
-        "NATS_SERVER": nats_url,
-        "DYN_FILE_KV": str(discovery),
-        "DYN_DISCOVERY_BACKEND": "file",
-        "DYN_REQUEST_PLANE": "tcp",
-        "DYN_EVENT_PLANE": "nats",
-        "DYN_TCP_RPC_HOST": "127.0.0.1",
-        "DYN_NAMESPACE": f"test-{port}",
-        "DYN_LOG": "warn",
+        **dynamo.environment(nats_url, discovery, f"test-{port}"),
         "PYTHONHASHSEED": "0",
         "OBSERVE_TRACE_DIR": str(folder / "traces"),
         "ROUTER_HTTP_PORT": str(port),
@@ -138,28 +132,29 @@ def make_cluster(nats_server, model_dir, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def plain_cluster(nats_server, model_dir, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plain")
-    with opened_cluster(nats_server.url, folder, model_dir) as opened:
-        yield opened
+def shared_cluster(nats_server, tmp_path_factory):
+    """The one cluster of a model for all tests that leave its three processes alive."""
+    with ExitStack() as stack:
+
+        @cache
+        def opened(model_dir):
+            folder = tmp_path_factory.mktemp("cluster")
+            return stack.enter_context(opened_cluster(nats_server.url, folder, model_dir))
+
+        def shared(model_dir):
+            opened(model_dir).forget()
+            return opened(model_dir)
+
+        yield shared
 
 
 @pytest.fixture
-def cluster(plain_cluster):
-    """A router with a prefill and a decode worker, for tests that leave all three alive."""
-    plain_cluster.forget()
-    return plain_cluster
-
-
-@pytest.fixture(scope="session")
-def plain_glm_cluster(nats_server, glm_dir, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("glm")
-    with opened_cluster(nats_server.url, folder, glm_dir) as opened:
-        yield opened
+def cluster(shared_cluster, model_dir):
+    """A router with a prefill and a decode worker."""
+    return shared_cluster(model_dir)
 
 
 @pytest.fixture
-def glm_cluster(plain_glm_cluster):
+def glm_cluster(shared_cluster, glm_dir):
     """The same with the model that has GLM's tokens."""
-    plain_glm_cluster.forget()
-    return plain_glm_cluster
+    return shared_cluster(glm_dir)

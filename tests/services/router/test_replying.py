@@ -1,6 +1,8 @@
 """An answer on its way out: how it ends when something goes wrong that nobody expected."""
 
+import asyncio
 import json
+import threading
 
 import httpx
 import pytest
@@ -63,3 +65,17 @@ async def test_a_failure_before_the_answer_has_the_same_shape(client, monkeypatc
 
     assert reply.status_code == 500
     assert reply.json()["error"]["code"] == "internal_error"
+
+
+async def test_other_requests_are_served_while_a_large_schema_is_read(client, monkeypatch):
+    is_read = threading.Event()
+    monkeypatch.setattr("router.constrain.plan_output", lambda **_: is_read.wait(10) and 1 / 0)
+    reading = asyncio.create_task(client.post("/v1/chat/completions", json=body()))
+    await asyncio.sleep(0.05)
+
+    try:
+        assert (await client.get("/healthz")).status_code == 200
+        assert not reading.done()
+    finally:
+        is_read.set()
+    assert (await reading).status_code == 500
