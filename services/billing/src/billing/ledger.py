@@ -9,10 +9,11 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 
 from billing.rating import EXACT, RatedLine
+from wire.months import month_of
 
 REVENUE_ACCOUNT = "revenue:tokens"
 
@@ -44,7 +45,7 @@ def unbilled_account(team_id: str) -> str:
 
 def period_of(moment: datetime) -> date:
     """The first day of the month a moment belongs to; by UTC."""
-    return moment.astimezone(UTC).date().replace(day=1)
+    return month_of(moment)[0].date()
 
 
 def journals(lines: Sequence[RatedLine]) -> list[Journal]:

@@ -2,7 +2,7 @@
 admin API."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
@@ -44,13 +44,6 @@ class UsageSummary:
     unpriced_events: int
     complete_through: datetime | None
     """Admission time of the newest booked event of any team; None while there is none."""
-
-
-def month_of(now: datetime) -> tuple[datetime, datetime]:
-    """Start and end of the UTC month that contains this moment."""
-    start = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    end = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-    return start, end
 
 
 def money_text(amount: Decimal) -> str:

@@ -14,7 +14,8 @@ from billing.edge.http_errors import install_error_bodies
 from billing.errors import InvalidQuestion
 from billing.store import directory as directory_store
 from billing.store import usage as usage_store
-from billing.usage import UsageQuestion, month_of
+from billing.usage import UsageQuestion
+from wire.months import month_of
 
 
 def admin_app(engine: AsyncEngine, admin_key_sha256: bytes) -> FastAPI:

@@ -8,6 +8,7 @@ import grpc.aio
 from gateway.edge.state import Gateway
 from gateway.errors import QueryInvalid, UsageUnavailable
 from millrace.v1 import usage_pb2
+from wire.months import month_of
 
 TIMEOUT_S = 5.0
 
@@ -16,9 +17,9 @@ async def summarize(
     gateway: Gateway, team_id: str, start: str | None, end: str | None, now: datetime
 ) -> dict[str, Any]:
     """Usage of [start, end), by default of the present UTC month."""
-    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    start_at = month if start is None else _moment(start, "start")
-    end_at = _following_month(month) if end is None else _moment(end, "end")
+    month_start, month_end = month_of(now)
+    start_at = month_start if start is None else _moment(start, "start")
+    end_at = month_end if end is None else _moment(end, "end")
     if end_at <= start_at:
         raise QueryInvalid("Expected `end` to be after `start`.", "end")
     request = usage_pb2.SummarizeUsageRequest(team_id=team_id)
@@ -61,11 +62,6 @@ def _moment(text: str, name: str) -> datetime:
             f"Expected `{name}` to be an ISO 8601 date such as 2026-01-31.", name
         ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _following_month(month: datetime) -> datetime:
-    year, index = divmod(month.year * 12 + month.month, 12)
-    return month.replace(year=year, month=index + 1)
 
 
 def _text(summary: usage_pb2.UsageSummary) -> str | None:
