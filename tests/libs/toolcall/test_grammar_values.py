@@ -9,7 +9,7 @@ import json
 import pytest
 
 from tests.libs.toolcall.matching import MARKS, NO_MARKS, accepts, is_begun
-from toolcall.errors import ToolCallError
+from toolcall.errors import InvalidToolRequest
 from toolcall.formats.render import render_calls
 from toolcall.formats.table import FORMATS, GLM_47, HERMES, QWEN_CODER
 from toolcall.grammar.build import build
@@ -43,11 +43,11 @@ def newline_call(name, *arguments):
     return f"<tool_call>{name}\n{pairs}</tool_call>"
 
 
-def grammar_of(parameters, format=GLM_47, marks=MARKS):
-    """The grammar of a required call of `f` with these parameters."""
+def grammar_of(parameters, format=GLM_47, marks=MARKS, choice="required"):
+    """The grammar of a call, by default a required one, of `f` with these parameters."""
     tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
     plan = plan_output(
-        tools=[tool], tool_choice="required", parallel_tool_calls=True, response_format=None
+        tools=[tool], tool_choice=choice, parallel_tool_calls=True, response_format=None
     )
     return build(plan, format, marks, "after_reasoning")
 
@@ -412,8 +412,12 @@ def test_a_name_that_a_reader_would_end_early_cannot_be_written(row, marks, name
 
     assert is_accepted({"a": 1})
     assert not is_accepted({name: 1})
-    with pytest.raises(ToolCallError, match="no tool can be called"):
-        grammar_of(schema | {"required": [name]}, row, marks)
+    for choice in ("required", "auto"):
+        with pytest.raises(InvalidToolRequest, match="Rename the argument") as refused:
+            grammar_of(schema | {"required": [name]}, row, marks, choice)
+        assert refused.value.param == "tools[0].function.parameters"
+        assert json.dumps(name) in str(refused.value)
+    grammar_of(schema | {"required": [name]}, row, marks, "none")
 
 
 def test_qwens_text_has_a_greatest_length_though_its_tags_are_text():

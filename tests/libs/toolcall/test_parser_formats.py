@@ -265,7 +265,7 @@ def test_when_no_call_may_be_made_none_shows(name):
 @pytest.mark.parametrize("name", ["a.b", "a:1", "functions.x", "b:2:3"])
 def test_kimi_names_may_hold_what_divides_its_ids(name):
     schema = normalise(W, is_closed=True)
-    declared = OutputPlan((Tool(name, schema, {}),), ToolChoice("auto"))
+    declared = OutputPlan((Tool(name, schema, {}, "tools[0].function"),), ToolChoice("auto"))
     written = (
         f"{KIMI_BEGIN}<|tool_call_begin|>functions.{name}:12<|tool_call_argument_begin|>"
         f'{{"city": "Paris"}}<|tool_call_end|>{KIMI_END}'

@@ -1,14 +1,17 @@
 """Expressions mean what Python means by them, and no text can make them slow."""
 
 import re
+import sys
 import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from toolcall.schema.linear_regex import NotRegular, automaton_of
-from toolcall.schema.patterns import fault_of, matches_whole, may_be_slow, search
+from toolcall.schema.patterns import fault_of, matches_whole, may_be_slow, search, tree_of
 from toolcall.schema.work import TooMuchWork, Work
 
 CHARACTERS = st.sampled_from(
@@ -157,3 +160,25 @@ def test_an_automaton_forgets_when_it_remembers_too_much(monkeypatch):
 def test_only_what_an_automaton_can_do_becomes_one():
     with pytest.raises(NotRegular):
         automaton_of(re._parser.parse("(?P<a>x)(?P=a)"))
+
+
+def test_patterns_read_in_two_threads_leave_the_processes_warnings_as_they_were():
+    patterns = [f"[[a]{{{number}}}" for number in range(1000)]
+
+    def read(start):
+        for pattern in patterns[start::2]:
+            tree_of(pattern)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with warnings.catch_warnings(record=True) as warned, ThreadPoolExecutor(2) as threads:
+            warnings.simplefilter("always")
+            before = list(warnings.filters)
+            list(threads.map(read, range(2)))
+            after = list(warnings.filters)
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert [str(each.message) for each in warned] == []
+    assert after == before

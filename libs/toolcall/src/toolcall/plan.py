@@ -16,6 +16,8 @@ class Tool:
     name: str
     schema: Schema
     definition: dict[str, Any]
+    param: str
+    """Where in the request its function stands, such as `tools[0].function`."""
     is_strict: bool = True
     """False only where the client said `strict: false`: then only the guard checks arguments."""
 

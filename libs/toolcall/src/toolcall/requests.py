@@ -120,7 +120,7 @@ def _tool(tool: Any, param: str, work: Work) -> Tool:
     if strict is not None and not isinstance(strict, bool):
         raise refusal(f"{param}.strict", "true or false", kind(strict))
     schema = _parameters(function.get("parameters"), f"{param}.parameters", work, strict is True)
-    return Tool(name, schema, tool, is_strict=strict is not False)
+    return Tool(name, schema, tool, param, is_strict=strict is not False)
 
 
 def _parameters(source: Any, param: str, work: Work, is_strict: bool) -> Schema:

@@ -159,6 +159,8 @@ class Constrainer:
                 log.warning("grammar_not_built", effort=effort, reason=str(error))
                 GRAMMARS.labels("over_budget").inc()
                 continue
+            except InvalidToolRequest as error:
+                raise InvalidRequest(str(error), param=error.param) from error
             except ToolCallError as error:
                 raise InvalidRequest(
                     f"Expected something that an answer can satisfy: {error}.", param=_source(plan)

@@ -65,8 +65,8 @@ def build(
     """The grammar of an answer.
 
     "widest" checks names and tags only. Raises ToolCallError when calls may be made and the model's
-    format is unknown, or when no answer satisfies the plan; GrammarTooLarge when even the widest
-    grammar has too many rules.
+    format is unknown, or when no answer satisfies the plan; InvalidToolRequest for a tool that the
+    format cannot call; GrammarTooLarge when even the widest grammar has too many rules.
     """
     if plan.may_call and format is None:
         raise ToolCallError("the model's format of tool calls is unknown")
@@ -129,9 +129,7 @@ class _Answer:
     def _bodies(self) -> Iterator[str]:
         calls = self._calls() if self._plan.may_call else None
         mode, structure = self._plan.choice.mode, self._plan.structure
-        if mode in ("required", "named") and self._plan.tools:
-            if calls is None:
-                raise ToolCallError("no tool can be called with valid arguments")
+        if calls is not None and mode in ("required", "named"):
             yield self._led(calls)
         elif structure is not None:
             yield self._led(self._structured(structure), structure.lead)
@@ -157,7 +155,7 @@ class _Answer:
             return prose_unlike_calls(self._rules, format, format.arguments)
         return ANY_TEXT
 
-    def _calls(self) -> str | None:
+    def _calls(self) -> str:
         assert self._format is not None
         plan = self._plan
         self._values = self._new_values("tight")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from toolcall.errors import InvalidToolRequest
 from toolcall.formats.table import JsonCall, TaggedArguments, WireFormat
 from toolcall.grammar.ebnf import NOTHING, Rules, literal, sequence
 from toolcall.grammar.kinds import roots
@@ -10,6 +11,7 @@ from toolcall.grammar.tagged import TaggedWriter
 from toolcall.grammar.values import Values
 from toolcall.grammar.wire import BLANKS, Wire
 from toolcall.plan import Tool
+from toolcall.refusals import refusal, shown
 from toolcall.schema.nodes import Anything, Schema
 
 _CALL_NUMBER = '"0" | [1-9] [0-9]{0,4}'
@@ -26,21 +28,23 @@ class CallWriter:
             TaggedWriter(rules, wire, values, form) if isinstance(form, TaggedArguments) else None
         )
 
-    def calls(
-        self, tools: Iterable[Tool], *, checks_arguments: bool, is_parallel: bool
-    ) -> str | None:
-        """An expression for a call of one of the tools, or for calls; None when none can be made.
+    def calls(self, tools: Iterable[Tool], *, checks_arguments: bool, is_parallel: bool) -> str:
+        """An expression for a call of one of the tools, or for calls.
 
         Without `checks_arguments`, and for tools that are not strict, arguments are any object.
+        Raises InvalidToolRequest for a tool of which no valid call can be written: offered to the
+        model, but out of its reach, it would be lost without a word.
         """
-        named = [self._named(tool, is_shaped=checks_arguments and tool.is_strict) for tool in tools]
-        kept = [each for each in named if each is not None]
-        if not kept:
-            return None
+        named = []
+        for tool in tools:
+            call = self._named(tool, is_shaped=checks_arguments and tool.is_strict)
+            if call is None:
+                raise self._unwritable(tool)
+            named.append(call)
         opening, section = self._wire.literal(self._format.call_open), self._format.section_open
         if isinstance(self._format.arguments, JsonCall):
             opening = sequence(opening, self._values.opened(self._format.arguments.name_key))
-        calls = call = self._rules.share(sequence(opening, self._rules.choice(kept)))
+        calls = call = self._rules.share(sequence(opening, self._rules.choice(named)))
         if is_parallel:
             more = self._rules.share(sequence(self._separator(), call))
             calls = sequence(call, self._rules.many(more))
@@ -80,6 +84,15 @@ class CallWriter:
                     opening = self._wire.literal(self._format.number_open)
                     number = sequence(opening, self._rules.share(_CALL_NUMBER))
                 return sequence(name, number, name_close, body, self._end)
+
+    def _unwritable(self, tool: Tool) -> InvalidToolRequest:
+        names = self._tagged.unwritable_names if self._tagged is not None else []
+        return refusal(
+            f"{tool.param}.parameters",
+            f"arguments that can be written in this model's format ({self._format.name})",
+            f"a schema that no call of {tool.name} satisfies there",
+            f"Rename the argument {shown(names[-1])}: its name would end early." if names else "",
+        )
 
     def _object(self, schema: Schema) -> str | None:
         """The arguments as a JSON object."""

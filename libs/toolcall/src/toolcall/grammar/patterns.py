@@ -11,7 +11,6 @@ every character beyond ASCII, and then the tree is not exact.
 
 import re._constants as code  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from typing import Any
 
 from toolcall.grammar.characters import DIGITS, EVERY, Characters, characters, one_of
 from toolcall.grammar.regular import ANY, EMPTY, One, Regular, Repeat, concat, either, lengths
+from toolcall.schema.patterns import tree_of
 
 MOST_ALTERNATIVES = 64
 """Alternatives to which anchors inside groups may lead."""
@@ -87,9 +87,7 @@ def translate(pattern: str, *, is_whole: bool = False) -> Translation | None:
     `is_whole`: the texts that match it from end to end instead.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # remarks about a client's pattern are not for our log
-            parsed = parser.parse(pattern)
+        parsed = tree_of(pattern)
         if parsed.state.flags & ~_HARMLESS_FLAGS:
             return None
         reader = _Reader(is_dot_all=bool(parsed.state.flags & parser.SRE_FLAG_DOTALL))

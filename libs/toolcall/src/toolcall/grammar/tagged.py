@@ -45,9 +45,12 @@ class TaggedWriter:
         self._name_ends = [each for each in name_ends if wire.is_text(each)]
         self._key_taboo = one_of(form.key_close[0] + "\n") if wire.is_text(form.key_close) else None
         self._arguments: dict[object, str | None] = {}
+        self.unwritable_names: list[str] = []
+        """The last tool's required arguments whose names a reader would end early."""
 
     def arguments(self, schema: Schema, end: str) -> str | None:
         """An expression for all arguments and the end of the call; None when there are none."""
+        self.unwritable_names.clear()
         options = [self._of_root(schema, root, end) for root in roots(schema)]
         kept = [option for option in options if option is not None]
         return self._rules.choice(kept) if kept else None
@@ -66,10 +69,12 @@ class TaggedWriter:
         named = dict(root.properties)
         for name in [*named, *sorted(root.required - named.keys())]:
             value = self._argument(schema, named.get(name, root.additional))
-            if value is not None and all(_ends_at(name, end) for end in self._name_ends):
+            is_whole = all(_ends_at(name, end) for end in self._name_ends)
+            if value is not None and is_whole:
                 pair = self._rules.share(sequence(self._key_open, literal(name), value))
                 entries.append(Entry(pair, name in root.required))
             elif name in root.required:
+                self.unwritable_names += [] if is_whole else [name]
                 return None
         extra = self._argument(schema, root.additional)
         if extra is not None:

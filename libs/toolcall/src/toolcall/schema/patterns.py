@@ -13,6 +13,7 @@ import re._parser as parser  # type: ignore[import-not-found]
 import warnings
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from threading import Lock
 from typing import Any
 
 from toolcall.schema.linear_regex import IRREGULAR, REPEATS, Automaton, NotRegular, automaton_of
@@ -41,6 +42,7 @@ GROUPS = (*REPEATS, code.POSSESSIVE_REPEAT, code.SUBPATTERN, code.ASSERT, code.A
 """What holds one tree, as the last of its arguments."""
 LONGEST_TEXT = 1_000_000
 """Characters that no answer reaches."""
+_WARNING_FILTERS = Lock()
 
 
 def search(pattern: str, text: str, work: Work | None = None) -> bool:
@@ -54,6 +56,18 @@ def search(pattern: str, text: str, work: Work | None = None) -> bool:
 def matches_whole(pattern: str, text: str, work: Work | None = None) -> bool:
     """True when the whole text is one match of the pattern. Spends and raises as `search` does."""
     return _whole(pattern).is_whole(text, work or Work())
+
+
+def tree_of(pattern: str) -> Any:
+    """The pattern as Python's own parser reads it, without its remarks: `[[a]` means what it says.
+
+    Raises re.error.
+    """
+    # The filters are the process's, and schemas are read in one thread while answers are checked
+    # in another: each would put back what the other had set.
+    with _WARNING_FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return parser.parse(pattern)
 
 
 def fault_of(pattern: str, *, is_whole: bool = False) -> str | None:
@@ -162,7 +176,7 @@ class _Pattern:
 @lru_cache(maxsize=512)
 def _sought(pattern: str) -> _Pattern:
     """The pattern as it is searched for: a part at either end is as good as fewer of it."""
-    tree = _parse(pattern)
+    tree = tree_of(pattern)
     if not _is_irregular(tree):
         for end in (0, -1):
             if len(tree) and tree[end][0] in REPEATS:
@@ -173,14 +187,7 @@ def _sought(pattern: str) -> _Pattern:
 
 @lru_cache(maxsize=512)
 def _whole(pattern: str) -> _Pattern:
-    return _Pattern(pattern, _parse(pattern), begins_anywhere=False)
-
-
-def _parse(pattern: str) -> Any:
-    with warnings.catch_warnings():
-        # `[[a]` means what it says; a client's pattern is no reason to warn in our log.
-        warnings.simplefilter("ignore", FutureWarning)
-        return parser.parse(pattern)
+    return _Pattern(pattern, tree_of(pattern), begins_anywhere=False)
 
 
 def _bits(tree: Any, longest: float) -> float:
