@@ -7,7 +7,14 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from sparse_mla import fuse, nvfp4_sparse_mla_decode, nvfp4_sparse_mla_decode_fused, op, verify
+from sparse_mla import (
+    device,
+    fuse,
+    nvfp4_sparse_mla_decode,
+    nvfp4_sparse_mla_decode_fused,
+    op,
+    verify,
+)
 from sparse_mla.checks import check
 from sparse_mla.errors import (
     IndexOutOfRange,
@@ -88,6 +95,26 @@ def test_a_batch_without_tokens_is_empty(step):
     out = decode(step, query=step.query[:0], indices=step.indices[:0])
 
     assert out.shape == (0, 4, 512)
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_on_a_gpu_a_batch_without_tokens_is_checked_and_not_launched(step, is_fused, monkeypatch):
+    launched = []
+    monkeypatch.setattr(device, "decode", lambda *step: launched.append(step))
+    empty = replace(
+        step, query=step.query[:0], indices=step.indices[:0], out=step.out[:0], lse=None
+    )
+    if is_fused:
+        slots = fuse(empty.indices, (), heads=4)
+        empty = replace(
+            empty, indices=slots.indices, masks=slots.masks, jobs=slots.jobs, planned_tokens=0
+        )
+
+    op._on_cuda(*arguments_of(empty))
+
+    assert launched == []
+    with pytest.raises(WrongValue):
+        op._on_cuda(*arguments_of(replace(empty, scale=float("nan"))))
 
 
 def test_an_index_counts_rows_across_blocks_that_lie_apart(step):

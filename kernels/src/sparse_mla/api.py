@@ -94,9 +94,8 @@ def run(
     """Calls the operator for a step; its checks are the operator's."""
     if cluster_blocks is not None:
         check_blocks("num_ctas_per_token", cluster_blocks)
-    if len(step.query):
-        arguments = [getattr(step, field.name) for field in fields(step)]
-        op.call(*arguments, cluster_blocks or 0)
+    arguments = [getattr(step, field.name) for field in fields(step)]
+    op.call(*arguments, cluster_blocks or 0)
     return step.out if step.lse is None else (step.out, step.lse)
 
 

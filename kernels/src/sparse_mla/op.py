@@ -28,7 +28,9 @@ def call(*arguments: Any) -> None:
 
 
 def _on_cuda(*arguments: Any) -> None:
-    device.decode(_checked(arguments), arguments[-1])
+    step = _checked(arguments)
+    if step.num_jobs:  # CUDA refuses a grid of nothing
+        device.decode(step, arguments[-1])
 
 
 def _on_cpu(*arguments: Any) -> None:
