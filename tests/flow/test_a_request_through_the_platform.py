@@ -4,6 +4,7 @@ import json
 import secrets
 from pathlib import Path
 
+import openai
 import pytest
 
 from tests.fixtures.wait import until
@@ -173,6 +174,26 @@ async def test_a_stream_that_its_client_leaves_is_metered_for_what_was_computed(
     assert 5 <= row["completion_tokens"] < 200, "the engine went on without a reader"
     assert row["is_exact"]
     assert row["outcome"].lower().endswith("client_disconnected")
+
+
+async def test_a_whole_answer_that_its_client_leaves_is_metered_for_what_was_computed(
+    client, ledger
+):
+    left = "SELECT * FROM usage_event WHERE outcome ILIKE '%client_disconnected'"
+    before = {row["request_id"] for row in await ledger.query(left)}
+
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=2.0, max_retries=0).chat.completions.create(
+            **{**ASK, "messages": unique_prompt(11), "max_tokens": 2000},
+            extra_body={"ignore_eos": True},
+        )
+
+    async def new_rows():
+        return [row for row in await ledger.query(left) if row["request_id"] not in before]
+
+    (row,) = await until(new_rows, within_s=20)
+    assert 1 <= row["completion_tokens"] < 2000, "the engine went on without a reader"
+    assert row["is_exact"]
 
 
 async def test_usage_of_the_team_is_served_and_the_books_balance(stack, client, ledger):

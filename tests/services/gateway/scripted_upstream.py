@@ -152,6 +152,8 @@ class ScriptedUpstream:
         if seen.body.get("stream"):
             return await self._stream(request, seen)
         await self._work(seen, script.chunks)
+        if seen.cancelled.is_set():
+            return _cancelled(seen)
         answer = json.dumps(_whole(seen)).encode()
         seen.sent = answer
         return web.Response(body=answer, content_type="application/json")
@@ -292,6 +294,14 @@ def _chunk(seen: Seen, number: int | None) -> dict[str, Any]:
 
 def _usage_chunk(seen: Seen) -> dict[str, Any]:
     return {**_head(seen, ".chunk"), "choices": [], "usage": _usage(seen)}
+
+
+def _cancelled(seen: Seen) -> web.Response:
+    """What a Millrace router says: an error, with what was computed until then."""
+    message = "The request was cancelled."
+    error = {"message": message, "type": "invalid_request_error", "param": None}
+    body = {"error": {**error, "code": "request_cancelled"}, "usage": _usage(seen)}
+    return web.json_response(body, status=499)
 
 
 def _whole(seen: Seen) -> dict[str, Any]:

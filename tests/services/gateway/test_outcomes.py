@@ -241,18 +241,36 @@ async def hasty_gateway(world: World, upstream: ScriptedUpstream) -> AsyncIterat
         yield gateway
 
 
+@pytest.mark.parametrize(
+    ("stream", "said"), [(True, "did not begin to answer"), (False, "longer than 1.5 seconds")]
+)
 async def test_an_upstream_that_never_answers_becomes_a_504(
-    world: World, hasty_gateway: Gateway, key: Key, upstream: ScriptedUpstream
+    world: World,
+    hasty_gateway: Gateway,
+    key: Key,
+    upstream: ScriptedUpstream,
+    stream: bool,
+    said: str,
 ) -> None:
     async with hasty_gateway.client(key) as http:
-        response = await http.post("/v1/chat/completions", json=chat("silent=1"))
+        response = await http.post("/v1/chat/completions", json=chat("silent=1", stream=stream))
 
     assert response.status_code == 504
-    assert response.json()["error"]["code"] == "upstream_timeout"
+    error = response.json()["error"]
+    assert error["code"] == "upstream_timeout"
+    assert said in error["message"]
     request_id = response.headers["x-request-id"]
     await until(lambda: request_id in upstream.cancels, what="the upstream was told to stop")
     event = await world.the_event(request_id)
     assert event.outcome == usage_pb2.REQUEST_OUTCOME_UPSTREAM_FAILED
+
+
+async def test_a_whole_answer_is_not_silence(hasty_gateway: Gateway, key: Key) -> None:
+    """Its upstream says nothing for twice as long as a stream's may, and then all of it."""
+    async with hasty_gateway.client(key) as http:
+        response = await http.post("/v1/chat/completions", json=chat("chunks=2 gap_ms=400"))
+
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,10 @@ class AnswerMeter:
         self.usage = read_usage(parsed)
         self.least_completion_tokens = len(_TOKENS.findall(body))
 
+    def feed_error(self, body: bytes) -> None:
+        """Takes the body of an error: one that cost tokens, as a cancel does, says how many."""
+        self.usage = read_usage(_parse_object(body) or {})
+
     def known_usage(self) -> Usage:
         """The upstream's count, or what is certain without it."""
         if self.usage is not None:

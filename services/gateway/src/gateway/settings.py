@@ -33,7 +33,8 @@ class Settings(BaseSettings):
     """From admission to the last byte; the router is told what is left of it."""
     upstream_connect_timeout_s: float = Field(default=2.0, gt=0)
     upstream_silence_s: float = Field(default=300.0, gt=0)
-    """Before the first byte and between two: an upstream that is silent for longer has failed."""
+    """Of a stream, before its first byte and between two: an upstream that is silent for longer has
+    failed. A whole answer is silent until it is complete, so only the request's time limits it."""
     failover_window_s: float = Field(default=20.0, ge=0)
     """How long a request may wait for an upstream; a restarting router is back within it."""
     cancel_wait_s: float = Field(default=5.0, ge=0)

@@ -67,10 +67,10 @@ class Upstreams:
         self._session = session
         self._routes = routes
         self._window_s = settings.failover_window_s
-        self._timeout = aiohttp.ClientTimeout(
-            total=None,
-            sock_connect=settings.upstream_connect_timeout_s,
-            sock_read=settings.upstream_silence_s,
+        connect_s, silence_s = settings.upstream_connect_timeout_s, settings.upstream_silence_s
+        self._of_whole = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
+        self._of_stream = aiohttp.ClientTimeout(
+            total=None, sock_connect=connect_s, sock_read=silence_s
         )
         self._in_flight: dict[str, int] = defaultdict(int)
         self._failed_at_s: dict[str, float] = {}
@@ -147,7 +147,7 @@ class Upstreams:
                 data=admitted.body.payload,
                 headers=_headers(admitted),
                 allow_redirects=False,
-                timeout=self._timeout,
+                timeout=self._of_stream if admitted.body.is_stream else self._of_whole,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             self._note_failure(admitted, target, "unreachable", error)

@@ -153,10 +153,12 @@ class Exchange(Response):
         """Passes an upstream's error on unchanged; its 401 and 403 are about us, not the client."""
         status = reply.response.status
         body = await messages.read_whole(reply)
+        self._account.meter.feed_error(body)
+        self._check_still_wanted()  # what a cancelled upstream says is not about the client
         if status in (401, 403) or status < 400 or not is_openai_error(body):
             log.error("upstream_answered_oddly", status=status, upstream=reply.target.instance)
             raise UpstreamBroken(f"The model's server answered with an odd status ({status}).")
-        if status >= 500:
+        if status >= 500 or self._account.meter.usage is not None:
             self._settle(UPSTREAM_FAILED)
         else:
             self._account.release()
