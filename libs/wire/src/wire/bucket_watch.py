@@ -39,6 +39,7 @@ async def follow(
             delays = backoff.delays_s()
             try:
                 while nc.stats["reconnects"] == reconnects:
+                    raise_if_cancelled()
                     # Not watcher.updates: its wait_for loses a cancellation that meets an entry.
                     try:
                         async with asyncio.timeout(RECONNECT_CHECK_S):
