@@ -74,7 +74,8 @@ class TaggedWriter:
                 pair = self._rules.share(sequence(self._key_open, literal(name), value))
                 entries.append(Entry(pair, name in root.required))
             elif name in root.required:
-                self.unwritable_names += [] if is_whole else [name]
+                if not is_whole:
+                    self.unwritable_names.append(name)
                 return None
         extra = self._argument(schema, root.additional)
         if extra is not None:
